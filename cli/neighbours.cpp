@@ -77,7 +77,8 @@ void add_gpus(const Arguments& arguments, const Job& job, const std::string& bef
   const int all = nodes * cluster->gpus_per_node();
   const Arguments whole = arguments.without("gpus");
   if (nodes == 1) {
-    for (int gpus = 2 * job.request.gpus; gpus < all; gpus *= 2) {
+    constexpr int few = 16;  // up to so many, every number is tried
+    for (int gpus = job.request.gpus + 1; gpus < all; gpus = gpus < few ? gpus + 1 : 2 * gpus) {
       changes.push_back({fmt::format("{}{} GPUs", before, gpus),
                          arguments.with("gpus", fmt::format("{}", gpus))});
     }

@@ -59,14 +59,14 @@ void adopt_step(Arguments& arguments, const JsonView& plan, bool guided) {
   if (plan.find("micro_batch")) {
     const std::int64_t sequences = degree_or(plan, "micro_batch");
     const std::int64_t times = degree_or(plan, "micro_batches");
-    set("batch", guided ? std::max<std::int64_t>(1, sequences * times * degree_or(plan, "dp") / 2)
+    set("batch", guided ? std::max<std::int64_t>(1, sequences * times * degree_or(plan, "cfg") / 2)
                         : sequences);
     if (times > 1 && !guided) {
       set("global-batch", sequences * times * degree_or(plan, "dp"));
     }
   }
-  const std::int64_t replicas =
-      degree_or(plan, "ulysses") * degree_or(plan, "ring") * degree_or(plan, "dp");
+  const std::int64_t replicas = degree_or(plan, "ulysses") * degree_or(plan, "ring") *
+                                degree_or(plan, "dp") * degree_or(plan, "cfg");
   if (const std::int64_t group = degree_or(plan, "zero_group", replicas); group != replicas) {
     set("zero-group", group);
   }
@@ -74,20 +74,22 @@ void adopt_step(Arguments& arguments, const JsonView& plan, bool guided) {
 
 void adopt_plan(Arguments& arguments, const JsonView& plan, bool guided) {
   std::vector<std::string_view> degrees{"ulysses", "ring", "tp", "dp", "pp", "ep"};
+  if (guided) {
+    degrees.emplace_back("cfg");
+  }
   for (const Parameter* parameter : strategies::parameters()) {
     degrees.push_back(parameter->name);
   }
   std::vector<std::string_view> known{
-      "strategy",   "layout",      "order",         "heads",          "rank_order",
-      "pipeline",   "micro_batch", "micro_batches", "virtual_stages", "zero",
-      "zero_group", "recompute",   "offload",       "gemm_format",    "groups"};
+      "strategy",  "layout",      "order",         "heads",          "rank_order", "cfg",
+      "pipeline",  "micro_batch", "micro_batches", "virtual_stages", "zero",       "zero_group",
+      "recompute", "offload",     "gemm_format",   "groups"};
   known.insert(known.end(), degrees.begin(), degrees.end());
   plan.allow_only(known);
   arguments.set_default("strategy", plan.at("strategy").string());
   for (const std::string_view degree : degrees) {
     if (plan.find(degree) || degree == "ulysses" || degree == "ring") {  // without one it is 1
-      arguments.set_default(guided && degree == "dp" ? "cfg" : degree,
-                            fmt::format("{}", degree_or(plan, degree)));
+      arguments.set_default(degree, fmt::format("{}", degree_or(plan, degree)));
     }
   }
   adopt_step(arguments, plan, guided);
@@ -111,7 +113,7 @@ void adopt_plan(Arguments& arguments, const JsonView& plan, bool guided) {
     arguments.set_default("order", order_text(*order));
   }
   std::int64_t ranks = 1;
-  for (const std::string_view degree : {"ulysses", "ring", "tp", "dp", "pp"}) {
+  for (const std::string_view degree : {"ulysses", "ring", "tp", "dp", "cfg", "pp"}) {
     ranks *= degree_or(plan, degree);
     if (ranks > most_gpus) {
       plan.fail(fmt::format("{} ranks are more than {}", ranks, most_gpus));

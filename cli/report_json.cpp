@@ -263,7 +263,7 @@ Json to_json(const StepPlan& plan, Groups groups) {
           listed ? Json(groups_of(plan, axis)) : Json::array();
     }
   }
-  for (const std::string_view axis : {"tp", "dp", "pp", "ep"}) {
+  for (const std::string_view axis : {"tp", "dp", "cfg", "pp", "ep"}) {
     members[std::string(axis)] = listed ? Json(groups_of(plan, axis)) : Json::array();
   }
   Json json = degrees_json(attention);
@@ -272,7 +272,8 @@ Json to_json(const StepPlan& plan, Groups groups) {
                {"heads", spp::to_string(attention.heads)},
                {"rank_order", spp::to_string(attention.rank_order)},
                {"tp", plan.tensor},
-               {"dp", plan.data},
+               {"dp", plan.dp()},
+               {"cfg", plan.cfg()},
                {"pp", plan.pipeline},
                {"virtual_stages", plan.virtual_stages},
                {"ep", plan.expert},
@@ -342,7 +343,8 @@ Json plan_document(const Job& job, const PlanResult& result, Seconds elapsed) {
     }
     Json plan = degrees_json(r.plan.attention);
     plan.update({{"tp", r.plan.tensor},
-                 {"dp", r.plan.data},
+                 {"dp", r.plan.dp()},
+                 {"cfg", r.plan.cfg()},
                  {"pp", r.plan.pipeline},
                  {"ep", r.plan.expert}});
     doc["rejected"].push_back({{"name", short_name(r.plan)},

@@ -112,7 +112,9 @@ void Reader::step_degrees() {
   check_idle();
   const auto or_null = [](const auto& value) { return value ? Json(*value) : Json(); };
   resolve("tp", or_null(step.tensor));
-  resolve("dp", or_null(step.data));
+  const bool guided = step.guidance != Guidance::none;
+  resolve("dp", guided ? Json(1) : or_null(step.data));
+  resolve("cfg", guided ? or_null(step.data) : Json());
   resolve("pp", or_null(step.pipeline));
   resolve("ep", or_null(step.expert));
   resolve("virtual_stages", or_null(step.virtual_stages));
@@ -196,12 +198,13 @@ void Reader::guidance() {
     resolve("guidance", "no");
     return;
   }
-  if (args_.has("dp")) {
+  StepChoices& step = r.step;
+  if (step.data.value_or(1) > 1) {
     throw InputError("--dp",
                      "beside guidance, whose branches --cfg puts on GPUs of their own; replicas "
                      "that compute other images are servers of their own");
   }
-  StepChoices& step = r.step;
+  step.data.reset();
   step.guidance = family != nullptr && family->apart ? Guidance::apart : Guidance::batched;
   step.global_batch = 2 * r.problem.batch;
   if (const auto cfg = args_.find("cfg")) {
@@ -230,7 +233,8 @@ void Reader::check_step() {
                                     : step.pipeline       ? "--pp"
                                     : step.data && guided ? "--cfg"
                                     : step.data           ? "--dp"
-                                                          : "--ulysses";
+                                    : f.ulysses           ? "--ulysses"
+                                                          : "--ring";
     throw InputError(
         option,
         fmt::format("tp {} x ulysses {} x ring {} x {} {} x pp {} = {}, which {} the {} GPUs (see "
@@ -408,7 +412,8 @@ StepPlan read_plan(Job& job) {
     job.resolved[std::string(parameter->name)] = attention.own[*parameter];
   }
   job.resolved["tp"] = plan.tensor;
-  job.resolved["dp"] = plan.data;
+  job.resolved["dp"] = plan.dp();
+  job.resolved["cfg"] = plan.guided ? Json(plan.cfg()) : Json();
   job.resolved["pp"] = plan.pipeline;
   job.resolved["ep"] = plan.expert;
   job.resolved["virtual_stages"] = plan.virtual_stages;

@@ -25,10 +25,19 @@ std::string nothing_fits(const Request& request, const PlanResult& result) {
                             : "",
       human(p.memory.tensors()), human(request.memory), human(p.memory.tensors() - request.memory));
   if (p.max_seq > 0) {
-    return text +
-           fmt::format("; the longest sequence that fits is {} tokens", human_count(p.max_seq));
+    text += fmt::format("; it fits up to {} tokens", human_count(p.max_seq));
+  } else {
+    text += ", at any length";
   }
-  return text + "; no sequence fits";
+  // Lengths that do not divide bar plans that may need less.
+  const auto of_length = [](const Rejected& r) { return r.rule == "sequence"; };
+  const auto barred = std::ranges::find_if(result.rejected, of_length);
+  if (barred != result.rejected.end()) {
+    text += fmt::format("; {} more are barred by the length, the first ({}): {}",
+                        std::ranges::count_if(result.rejected, of_length), short_name(barred->plan),
+                        barred->detail);
+  }
+  return text;
 }
 
 std::string no_legal_plan(const Request& request, const PlanResult& result) {

@@ -20,6 +20,7 @@ constexpr std::array times{
     TimeKey{"host_tensor_rank", &StepPractice::host_tensor_rank},
     TimeKey{"host_exchange", &StepPractice::host_exchange},
     TimeKey{"host_counts", &StepPractice::host_counts},
+    TimeKey{"served_exchange", &StepPractice::served_exchange},
     TimeKey{"host_micro_batch", &StepPractice::host_micro_batch},
     TimeKey{"host_message", &StepPractice::host_message},
     TimeKey{"host_step", &StepPractice::host_step},
@@ -108,6 +109,8 @@ StepPractice made_default() {
                          "the host: 17 ms a layer and step");
   p.host_counts = time(
       900, 0.4, "fitted to whole steps of reports/corpus: Qwen3, DeepSeek-V3 on H100 and B200");
+  p.served_exchange =
+      time(100, 0.5, "assumed: a collective and half a dozen kernels (vLLM, SGLang with DeepEP)");
   p.host_micro_batch = time(300, 0.5, "assumed");
   p.host_message = time(50, 0.5, "assumed: batched isend and irecv");
   p.host_step = time(10000, 0.5, "assumed: data, gradient norm, logging");

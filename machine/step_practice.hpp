@@ -26,10 +26,11 @@ struct StepPractice {
   Sourced<Seconds> host_step;         // once a step: data, gradient norm, optimizer, logging
 
   // ---- inference
-  Sourced<Seconds> host_call;     // of a call beside its passes: prompt, scheduler, result
-  Sourced<Seconds> decode;        // of a million pixels, latents to result, on one GPU
-  Sourced<double> compiled;       // elementwise, of what torch.compile fused
-  Sourced<double> compiled_host;  // the same of the host's times, over those of eager code
+  Sourced<Seconds> host_call;        // of a call beside its passes: prompt, scheduler, result
+  Sourced<Seconds> decode;           // of a million pixels, latents to result, on one GPU
+  Sourced<Seconds> served_exchange;  // host_exchange of an engine, whose devices count tokens
+  Sourced<double> compiled;          // elementwise, of what torch.compile fused
+  Sourced<double> compiled_host;     // the same of the host's times, over those of eager code
 
   // ---- kernels
   Sourced<double> elementwise;  // bytes of kernels bound by memory, over those of fused ones

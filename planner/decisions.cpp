@@ -44,7 +44,7 @@ std::string to_string(const Alternative& a, const Prediction& winner) {
     constexpr double worth_saying = 1.1;
     const double beyond = a.beyond.as_double();
     const double faster = winner.step / a.bound;
-    return fmt::format("{}, which is {} over memory{}", what,
+    return fmt::format("{}, which is {}{} over memory{}", what, a.at_least ? "at least " : "",
                        beyond < little ? fmt::format("{:.0f} MB", std::ceil(beyond / 1e6))
                                        : fmt::format("{:.1f} GB", beyond / 1e9),
                        a.bound > Seconds(0) && faster > worth_saying
@@ -59,7 +59,8 @@ std::string to_string(const Alternative& a, const Prediction& winner) {
                        bytes > 0 ? fmt::format("{:.2f} GB more", bytes / 1e9) : "no less",
                        std::abs(more), more > 0 ? "slower" : "faster");
   }
-  if (more <= 0) {
+  constexpr double shown = 0.05;  // per cent: less would read 0.0
+  if (more < shown) {
     return fmt::format("{}, which is as fast within the model's error", what);
   }
   auto decides = StepPart::attention;
@@ -69,20 +70,23 @@ std::string to_string(const Alternative& a, const Prediction& winner) {
       decides = static_cast<StepPart>(i);
     }
   }
-  return fmt::format("{}, which is {:.1f} % slower ({} {:.3g} s against {:.3g} s)", what, more,
-                     words_of(decides), a.best->parts_s[decides], winner.parts_s[decides]);
+  return fmt::format("{}, which is {:.1f} % slower{} ({} {:.3g} s against {:.3g} s)", what, more,
+                     a.tie ? ", within the model's error" : "", words_of(decides),
+                     a.best->parts_s[decides], winner.parts_s[decides]);
 }
 
 bool is_other_kind(const SequencePlan& plan, const SequencePlan& winner) {
   return winner.ulysses > 1 ? plan.ulysses == 1 : plan.ring == 1;
 }
 
-std::string why_ulysses(const Candidate& winner, const Candidate& other, Objective objective) {
+std::string why_ulysses(const Candidate& winner, const Candidate& other, bool tie,
+                        Objective objective) {
   const bool waits = other.predicted.parts_s[StepPart::cp] > winner.predicted.parts_s[StepPart::cp];
   return to_string({.chosen = fmt::format("Ulysses {}", winner.plan.attention.ulysses),
                     .other = fmt::format("{}", other.plan.attention.ulysses),
                     .best = other.predicted,
                     .best_name = short_name(other.plan),
+                    .tie = tie,
                     .by_memory = objective == Objective::memory},
                    winner.predicted) +
          (waits ? ", bound by " + other.bound_by : "");

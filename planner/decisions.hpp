@@ -17,12 +17,15 @@ struct Alternative {
   std::string chosen, other;  // "TP 4", "8"
   std::optional<Prediction> best;
   std::string best_name;
+  bool tie = false;  // the model cannot tell `best` from the winner
   Bytes beyond{};
+  bool at_least = false;  // that much is known of `beyond`; it may be more
   Seconds bound{};  // of the leanest such plan: with that memory it would take so long, or longer
   bool by_memory = false;  // that is what decides; `best` needs least then
 };
 /// "TP 4 rather than 8, which is 6.2 % slower (exposed tensor parallelism 0.81 s against 0.42 s)";
-/// "pipeline 4 rather than 2, which is 12.1 GB over memory"; where that much is lost for lack of
+/// of a tie "1.2 % slower, within the model's error"; "pipeline 4 rather than 2, which is 12.1 GB
+/// over memory"; where that much is lost for lack of
 /// it, "pipeline 1 rather than 2, which is 31 MB over memory (else up to 34 times as fast)". By
 /// memory: "TP 8 rather than 4, which needs 3.1 GB more (12.0 % faster)".
 std::string to_string(const Alternative& alternative, const Prediction& winner);
@@ -33,7 +36,8 @@ bool is_other_kind(const SequencePlan& plan, const SequencePlan& winner);
 /// Why not the best of the other kind, and what that would wait for. "Ulysses 1 rather than 8,
 /// which is 41 % slower (exposed sequence parallelism 0.131 s against 0.011 s), bound by intra-node
 /// all-to-all (rank 0 -> 7, 0.7 GB/s between the two)".
-std::string why_ulysses(const Candidate& winner, const Candidate& other, Objective objective);
+std::string why_ulysses(const Candidate& winner, const Candidate& other, bool tie,
+                        Objective objective);
 
 /// Of an ordered list of values, those next to `chosen`.
 template <class T>

@@ -474,7 +474,7 @@ Candidate Evaluator::bounded(const SequencePlan& plan, const Strategy& strategy,
 Candidate Evaluator::unsimulated(const SequencePlan& plan, const Strategy& strategy) const {
   Candidate c{.plan = bare_step(request_, plan), .strategy = &strategy};
   const Problem padding = padded(request_.problem, plan);
-  c.padding_tokens = padding.seq - request_.problem.seq;
+  c.padding_tokens = padding.end() - request_.problem.end();
   c.padding_heads = padding.q_heads - request_.problem.q_heads;
   c.predicted.memory.attention_buffers = least_memory(plan, strategy);
   c.predicted.by_stage = {c.predicted.memory};

@@ -23,13 +23,13 @@ Launch launch_of(const Request& request, const Candidate& candidate) {
   Launch launch{.attention = attention,
                 .tp = tensor,
                 .pp = pipeline,
-                .dp = guided ? 1 : data,
+                .dp = plan.dp(),
                 .ep = expert,
                 .etp = expert_tensor,
-                .cfg = guided ? data : 1,
+                .cfg = plan.cfg(),
                 .virtual_stages = virtual_stages,
                 .order = order,
-                .micro_batches = micro_batches,
+                .micro_batches = guided ? 1 : micro_batches,
                 .tensor_sequence = tensor_sequence,
                 .zero = zero,
                 .shard_copies = zero > 0 && zero_group > 0 ? plan.replicas() / zero_group : 1,
@@ -42,7 +42,8 @@ Launch launch_of(const Request& request, const Candidate& candidate) {
                 .problem = request.problem,
                 .traits = traits_of(request),
                 .model = request.model ? &*request.model : nullptr};
-  launch.problem.batch = micro_batch;
+  // Pipelines of guided models compute both branches of an image themselves.
+  launch.problem.batch = guided ? request.problem.batch : micro_batch;
   launch.nodes = request.cluster != nullptr ? request.cluster->nodes() : 1;
   launch.gpus_per_node = request.cluster != nullptr && launch.nodes > 1
                              ? request.cluster->gpus_per_node()

@@ -121,7 +121,8 @@ LayerQuestion step_question(const Request& request, const StepPlan& plan) {
         "the schedule leaves out the layers that predict further tokens, which plans count");
   }
   if (!question.graph.graph.routing.empty()) {
-    const double counts = practice.host_counts.value.count() * 1e3;
+    const bool trains = request.phase == StepPhase::train;  // engines count on the device
+    const double counts = trains ? practice.host_counts.value.count() * 1e3 : 0;
     question.notes.push_back(
         "every expert gets as many tokens, and which is known before: imbalance is left out" +
         (counts > 0 ? fmt::format(", as are {:.2g} ms at each exchange for which a device waits "

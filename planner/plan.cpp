@@ -201,7 +201,8 @@ PlanResult plan(const Request& request, const Watch& watch) {
     rank(result, request, evaluator.spreads());
     if (const auto other = other_kind(request, evaluator, legal, result.candidates)) {
       Candidate& best = result.candidates.front();
-      best.decisions.push_back(why_ulysses(best, *other, request.objective));
+      const bool tie = within_reach(best.predicted, other->predicted, evaluator.spreads());
+      best.decisions.push_back(why_ulysses(best, *other, tie, request.objective));
       best.why += "; " + best.decisions.back();
     }
     if (static_cast<int>(result.candidates.size()) > request.top) {

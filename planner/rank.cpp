@@ -38,29 +38,6 @@ double variance_of_measurements(const MeasuredTimes& a, const MeasuredTimes& b) 
   return variance;
 }
 
-/// Whether the constants' spreads and the errors of measured blocks allow that `a` is not slower
-/// than `b` after all. Plans share their constants, so an error moves both: only the difference of
-/// each component is uncertain.
-bool within_reach(const Prediction& a, const Prediction& b, const ComponentSeconds& spreads) {
-  constexpr double least = 0.005;  // of the step: below what any run repeats to
-  double variance = variance_of_measurements(a.measured, b.measured);
-  ComponentSeconds apart{};
-  for (std::size_t i = 0; i < components; ++i) {
-    apart[i] = (a.parts[i] - b.parts[i]) * spreads[i];
-  }
-  constexpr auto attention = static_cast<std::size_t>(Component::attention);
-  constexpr auto bubble = static_cast<std::size_t>(Component::bubble);
-  if (spreads[bubble] == spreads[attention]) {  // waiting for others' attention errs with it
-    apart[attention] += std::exchange(apart[bubble], 0);
-  }
-  for (const double seconds : apart) {
-    variance += seconds * seconds;
-  }
-  const double difference = std::abs(a.step.count() - b.step.count());
-  return difference <=
-         std::max(std::sqrt(variance), least * std::min(a.step.count(), b.step.count()));
-}
-
 std::string percent_faster(const Prediction& a, const Prediction& b) {
   return fmt::format("{:.1f} %", (b.step.count() / a.step.count() - 1) * 100);
 }
@@ -96,14 +73,19 @@ struct Ties {
   bool simpler_ones = false;  // there are, but each is slower than a plan as simple
 };
 
-/// `list`: the fastest first.
+/// `list`: the fastest first. A plan ties where no plan before it is faster out of reach.
 Ties ties_of(const std::vector<Candidate>& list, const Mask& mask,
              const ComponentSeconds& spreads) {
   Ties ties;
   int least = complexity(list[0].plan, mask);  // of the plans so far, ties or not
-  for (std::size_t i = 1; i < list.size(); ++i) {
+  const Seconds most = (1 + most_slower) * list[0].predicted.step;
+  for (std::size_t i = 1; i < list.size() && list[i].predicted.step <= most; ++i) {
     const int mechanisms = complexity(list[i].plan, mask);
-    if (within_reach(list[0].predicted, list[i].predicted, spreads)) {
+    const bool tie = std::all_of(
+        list.begin(), list.begin() + static_cast<std::ptrdiff_t>(i), [&](const Candidate& faster) {
+          return within_reach(faster.predicted, list[i].predicted, spreads);
+        });
+    if (tie) {
       ++ties.plans;
       if (mechanisms < least) {
         ties.chosen = i;
@@ -183,6 +165,26 @@ std::string reason_alone(const Request& request, const PlanResult& result) {
 
 }  // namespace
 
+bool within_reach(const Prediction& a, const Prediction& b, const ComponentSeconds& spreads) {
+  constexpr double least = 0.005;  // of the step: below what any run repeats to
+  double variance = variance_of_measurements(a.measured, b.measured);
+  ComponentSeconds apart{};
+  for (std::size_t i = 0; i < components; ++i) {
+    apart[i] = (a.parts[i] - b.parts[i]) * spreads[i];
+  }
+  constexpr auto attention = static_cast<std::size_t>(Component::attention);
+  constexpr auto bubble = static_cast<std::size_t>(Component::bubble);
+  if (spreads[bubble] == spreads[attention]) {  // waiting for others' attention errs with it
+    apart[attention] += std::exchange(apart[bubble], 0);
+  }
+  for (const double seconds : apart) {
+    variance += seconds * seconds;
+  }
+  const double difference = std::abs(a.step.count() - b.step.count());
+  return difference <=
+         std::max(std::sqrt(variance), least * std::min(a.step.count(), b.step.count()));
+}
+
 void rank(PlanResult& result, const Request& request, const ComponentSeconds& spreads) {
   auto& list = result.candidates;
   Ties ties;
@@ -194,8 +196,8 @@ void rank(PlanResult& result, const Request& request, const ComponentSeconds& sp
   };
   if (request.objective == Objective::memory) {
     std::ranges::stable_sort(list, [&](const Candidate& a, const Candidate& b) {
-      const Bytes x = a.predicted.memory.total();
-      const Bytes y = b.predicted.memory.total();
+      const Bytes x = a.predicted.memory.tensors();
+      const Bytes y = b.predicted.memory.tensors();
       return x != y ? x < y : faster(a, b);
     });
   } else if (request.counts_replicas()) {

@@ -54,14 +54,20 @@ auto last_of_the_first(const PlanResult& result, const Request& request, const V
   return std::optional(values[nth]);
 }
 
-/// Slower than this a plan is not among the first `top`; infinite until there are as many.
+/// Slower than this a plan is neither among the first `top` nor may tie with the fastest; infinite
+/// until there are as many.
 double limit_of(const PlanResult& result, const Request& request) {
   constexpr double none = std::numeric_limits<double>::infinity();
-  return request.objective == Objective::memory
-             ? none
-             : last_of_the_first(result, request, [](const Prediction& p) {
-                 return p.step.count();
-               }).value_or(none);
+  const auto seconds = [](const Prediction& p) { return p.step.count(); };
+  if (request.objective == Objective::memory || result.candidates.empty()) {
+    return none;
+  }
+  double fastest = none;
+  for (const Candidate& c : result.candidates) {
+    fastest = std::min(fastest, seconds(c.predicted));
+  }
+  return std::max((1 + most_slower) * fastest,
+                  last_of_the_first(result, request, seconds).value_or(none));
 }
 
 /// Whether the plans from the next one on cannot matter any more: it promises the most of them.

@@ -5,6 +5,15 @@
 
 namespace spp {
 
+/// A plan this much slower than the fastest is not recommended, however simple it is. Searches find
+/// all that are nearer, so that which plans tie does not depend on how many are shown.
+constexpr double most_slower = 0.1;
+
+/// Whether the constants' spreads and the errors of measured blocks allow that `a` is not slower
+/// than `b` after all. Plans share their constants, so an error moves both: only the difference of
+/// each component is uncertain.
+bool within_reach(const Prediction& a, const Prediction& b, const ComponentSeconds& spreads);
+
 /// Sorts simulated candidates, finds the ties of the best and puts the simplest of them first,
 /// unless a faster plan is as simple. `spreads`: relative, of the components.
 void rank(PlanResult& result, const Request& request, const ComponentSeconds& spreads);

@@ -108,8 +108,8 @@ Recomputation recomputation_of(const Request& request, Recompute kind);
 /// How the request's stack runs a step.
 const StepPractice& practice_of(const Request& request);
 
-/// Ranks of the groups of a step's axis, of all GPUs: "tp", "dp", "pp", "ep"; none if its degree
-/// is 1.
+/// Ranks of the groups of a step's axis, of all GPUs: "tp", "dp", "cfg", "pp", "ep"; none if its
+/// degree is 1.
 std::vector<std::vector<int>> groups_of(const StepPlan& plan, std::string_view axis);
 /// Those of attention, of all GPUs.
 std::vector<std::vector<int>> groups_of(const StepPlan& plan, Axis axis);

@@ -106,8 +106,9 @@ std::vector<std::vector<int>> groups_of(const StepPlan& plan, std::string_view a
     int stride = 1, size = 1;
   };
   const Shape shape = axis == "tp" ? Shape{.stride = 1, .size = plan.tensor}
-                      : axis == "dp"
-                          ? Shape{.stride = plan.tensor * plan.sequence(), .size = plan.data}
+                      : axis == "dp" || axis == "cfg"
+                          ? Shape{.stride = plan.tensor * plan.sequence(),
+                                  .size = axis == "dp" ? plan.dp() : plan.cfg()}
                       : axis == "pp" ? Shape{.stride = plan.stage_ranks(), .size = plan.pipeline}
                                      : Shape{.stride = plan.expert_tensor, .size = plan.expert};
   std::vector<std::vector<int>> groups;

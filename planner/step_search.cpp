@@ -105,7 +105,8 @@ class StepSearch {
     return left && !given_up_;
   }
 
-  /// What the last of the first `top` plans has; infinite until there are as many.
+  /// What the last of the first `top` plans has, or a plan that may tie with the fastest; infinite
+  /// until there are as many.
   [[nodiscard]] double limit() const {
     std::vector<double> values;
     for (const auto& [key, i] : best_) {
@@ -116,7 +117,8 @@ class StepSearch {
       return infinite;
     }
     std::ranges::nth_element(values, values.begin() + (request_.top - 1));
-    return values[top - 1];
+    return by_memory() ? values[top - 1]
+                       : std::max(values[top - 1], (1 + most_slower) * std::ranges::min(values));
   }
   [[nodiscard]] bool settled(const Entry& next) const {
     return (by_memory() ? next.memory.as_double() : next.bound) > limit();
@@ -494,7 +496,7 @@ class StepSearch {
       decided.insert(decided.begin(), branches);
     }
     for (const Axis& axis : decided) {
-      if (const auto best = alternative(axis, chosen)) {
+      if (const auto best = alternative(axis, chosen, winner.predicted)) {
         winner.decisions.push_back(to_string(*best, winner.predicted));
         text += "; " + winner.decisions.back();
       }
@@ -503,7 +505,8 @@ class StepSearch {
   }
 
   /// Of the values next to the chosen one, that of the plan that comes nearest.
-  std::optional<Alternative> alternative(const Axis& axis, const StepPoint& chosen) {
+  std::optional<Alternative> alternative(const Axis& axis, const StepPoint& chosen,
+                                         const Prediction& winner) {
     std::set<std::int64_t> all;
     for (const StepPoint& p : space_.points) {
       all.insert(axis.of(p));
@@ -515,7 +518,7 @@ class StepSearch {
       Alternative a{.chosen = fmt::format("{} {}", axis.name, value_of(axis, axis.of(chosen))),
                     .other = value_of(axis, value),
                     .by_memory = by_memory()};
-      fill(a, axis, value);
+      fill(a, axis, value, winner);
       const bool known = a.best.has_value() || a.beyond > Bytes(0);
       const bool nearer =
           !nearest || (a.best && (!nearest->best || comes_nearer(*a.best, *nearest->best)));
@@ -530,10 +533,12 @@ class StepSearch {
     return by_memory() ? a.memory.tensors() < b.memory.tensors() : a.tokens_per_s > b.tokens_per_s;
   }
 
-  void fill(Alternative& a, const Axis& axis, std::int64_t value) {
+  void fill(Alternative& a, const Axis& axis, std::int64_t value, const Prediction& winner) {
     evaluate_best(axis, value);
     if (const Found* best = best_with(axis, value)) {
       a.best = evaluator_.candidate(best->evaluation).predicted;
+      a.tie = !by_memory() && !request_.counts_replicas() &&
+              within_reach(winner, *a.best, best->evaluation.spreads);
       a.best_name = short_name(best->evaluation.plan);
       return;
     }
@@ -544,6 +549,7 @@ class StepSearch {
         const Bytes needed = seen == beyond_.end() ? space_.points[i].memory : seen->second;
         if (needed < least) {
           least = needed;
+          a.at_least = seen == beyond_.end();
           a.bound = Seconds(space_.points[i].bound());
         }
       }

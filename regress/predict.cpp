@@ -453,6 +453,7 @@ PointPrediction Predictor::inference(const Point& p, const sim::Cluster& cluster
   }
   request.model = std::move(point.model);
   request.problem.seq = point.seq;
+  request.problem.cached = point.cached;
   request.problem.kv_heads = request.model->kv_heads;
   request.problem.head_dim = request.model->head_dim;
   request.problem.value_dim = request.model->value_dim();
@@ -467,11 +468,6 @@ PointPrediction Predictor::inference(const Point& p, const sim::Cluster& cluster
     call.gpus = p.world / (p.tp * p.pp * p.dp * p.cfg);
     call.problem = attention_problem(request, point.plan, request.problem);
     point.plan.attention = default_plan(call);
-    const std::int64_t unit = unit_of(point.plan.attention);
-    request.problem.cached = (point.cached + unit - 1) / unit * unit;
-    if (request.problem.cached != point.cached) {
-      assume("cached tokens", "rounded up to what ranks deal out evenly");
-    }
     StepEvaluator evaluator(request);
     const StepEvaluation e = evaluator.evaluate(point.plan);
     PointPrediction result;

@@ -109,6 +109,10 @@ const ByLayer<LayerPasses>& StepCommon::passes(const StepPlan& plan, const Local
                                                 .format = plan.format,
                                                 .tensor_host = host.count()});
   if (fresh) {
+    const bool trains = request_.kind == StepKind::train;
+    const bool on_device =
+        !trains || (practice.device_counts.value > 0 &&
+                    request_.cluster->gpus_per_node() >= practice.device_counts.value);
     const PassCosts costs{
         .kernels = request_.kernels,
         .practice = &practice,
@@ -118,8 +122,8 @@ const ByLayer<LayerPasses>& StepCommon::passes(const StepPlan& plan, const Local
         .wide_attention = plan.wide_attention,
         .tensor_host = host,
         .experts_per_token = std::max(1, request_.model->experts.per_token),
-        .device_counts = practice.device_counts.value > 0 &&
-                         request_.cluster->gpus_per_node() >= practice.device_counts.value,
+        .exchange = (trains ? practice.host_exchange : practice.served_exchange).value,
+        .counts = on_device ? Seconds(0) : practice.host_counts.value,
         .crowd = request_.cluster->ranks_per_core()};
     at->second = by_layer<LayerPasses>([&](const TensorOps& ops, bool layer) {
       return passes_of(ops, local, layer ? plan.recompute : Recomputation{}, costs);

@@ -43,7 +43,7 @@ StepTimeline step_timeline(StepCommon& common, const StepPlan& plan, std::int64_
 /// Of each stage's fullest rank.
 std::vector<MemoryBytes> step_memory(StepCommon& common, const StepPlan& plan, std::int64_t seq,
                                      AttentionCosts attention);
-/// The largest of them.
+/// That whose tensors need most: what an allocator holds beside them fills up what is left.
 MemoryBytes fullest(std::span<const MemoryBytes> stages);
 
 }  // namespace spp

@@ -31,6 +31,7 @@ Problem padded_layer(const Problem& requested, const LayerPlan& plan) {
   Problem padded = requested;
   const std::int64_t unit = unit_of(plan.attention) * plan.tensor;
   padded.seq = (requested.seq + unit - 1) / unit * unit;
+  padded.cached = dealt(requested, plan.attention).cached;
   padded.micro_batches = plan.replicas * plan.micro_batches();
   return padded;
 }
@@ -377,6 +378,7 @@ Schedule layer_schedule(const LayerGraph& layer, const Problem& problem, const L
   s.problem = all;
   s.requested = problem;
   s.requested.micro_batches = all.micro_batches;
+  s.requested.cached = all.cached;
   s.graph = parts->layer.graph;
   s.phase = phase;
   s.recomputes = phase == Phase::step &&

@@ -336,7 +336,7 @@ std::vector<MemoryBytes> step_memory(StepCommon& common, const StepPlan& plan, s
 
 MemoryBytes fullest(std::span<const MemoryBytes> stages) {
   ensure(!stages.empty(), "a step has stages");
-  return *std::ranges::max_element(stages, {}, [](const MemoryBytes& m) { return m.total(); });
+  return *std::ranges::max_element(stages, {}, &MemoryBytes::tensors);
 }
 
 std::int64_t longest_seq(const std::function<Bytes(std::int64_t seq)>& bytes_at,

@@ -206,13 +206,12 @@ class PassClock {
     around_.sent.at(axis, transfer.kind) +=
         costs_.links->sent(axis, transfer.kind, moved(transfer));
     const bool exchange = axis == StepAxis::expert && transfer.kind == CommKind::all_to_all;
-    host_ +=
-        (exchange ? costs_.practice->host_exchange : costs_.practice->host_transfer).value.count();
+    host_ += (exchange ? costs_.exchange : costs_.practice->host_transfer.value).count();
     if (tensor) {
       host_ += costs_.tensor_host.count();
     }
-    if (exchange && !costs_.device_counts) {
-      time_.parts[StepPart::launch] += costs_.practice->host_counts.value.count();
+    if (exchange) {
+      time_.parts[StepPart::launch] += costs_.counts.count();
     }
   }
 

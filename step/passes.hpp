@@ -93,8 +93,9 @@ struct PassCosts {
   bool wide_attention = false;            // and the projections around attention
   Seconds tensor_host{};  // that the host takes for a transfer of tensor ranks beside any other's
   int experts_per_token = 1;
-  bool device_counts = false;  // of tokens for experts: no kernel waits for the host's
-  double crowd = 1;            // kernels that all ranks run at once take longer by this
+  Seconds exchange{};  // that the host takes for a dispatch or combine of experts
+  Seconds counts{};    // and that kernels stand meanwhile, until it knows how many tokens go where
+  double crowd = 1;    // kernels that all ranks run at once take longer by this
 };
 
 PassAround pass_around(std::span<const LayerOp> ops, const PassCosts& costs);

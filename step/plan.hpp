@@ -31,7 +31,7 @@ struct StepPlan {
   int tensor = 1;
   bool tensor_sequence = true;  // Megatron's sequence parallelism between the layers' GEMMs
   int data = 1;
-  bool guided = false;  // its sequences are the two branches of a denoising step (cfg: `data`)
+  bool guided = false;  // its sequences are the two branches of a denoising step
   int expert = 1;
   int expert_tensor = 1;
   int pipeline = 1;
@@ -48,6 +48,10 @@ struct StepPlan {
   bool wide_attention = false;  // the projections around attention stay in 16 bits
 
   [[nodiscard]] int sequence() const { return attention.ranks(); }
+  /// What `data` is to a user: replicas that work on other sequences, or, under guidance, groups
+  /// for the two branches of the same.
+  [[nodiscard]] int dp() const { return guided ? 1 : data; }
+  [[nodiscard]] int cfg() const { return guided ? data : 1; }
   /// Ranks that hold the same weights of a stage before ZeRO.
   [[nodiscard]] int replicas() const { return sequence() * data; }
   [[nodiscard]] int shards() const { return zero > 0 && zero_group > 0 ? zero_group : replicas(); }

@@ -52,11 +52,14 @@ std::string to_string(const std::array<Axis, 3>& order) {
 
 std::int64_t unit_of(const SequencePlan& plan) { return plan.ranks() * chunks_a_rank(plan.layout); }
 
+std::int64_t unit_of_cached(const SequencePlan& plan) { return unit_of(plan) / plan.ulysses; }
+
 Problem dealt(const Problem& problem, const SequencePlan& plan) {
-  if (!deals_documents(plan.layout) || problem.mask.pieces > 1) {
-    return problem;
-  }
   Problem result = problem;
+  result.cached = rounded_up(problem.cached, unit_of_cached(plan));
+  if (!deals_documents(plan.layout) || problem.mask.pieces > 1) {
+    return result;
+  }
   Mask& mask = result.mask;
   mask.pieces = chunks_a_rank(plan.layout) * (plan.ring / plan.own[parameters::team]);
   mask.document_ends.clear();

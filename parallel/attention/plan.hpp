@@ -48,8 +48,12 @@ std::string to_string(const std::array<Axis, 3>& order);
 /// layouts that deal documents out likewise of every document.
 std::int64_t unit_of(const SequencePlan& plan);
 
-/// The problem as `plan` deals it out: itself; layouts that deal documents out: each document
-/// padded to a multiple of unit_of(), with tokens like others, and cut into one piece for each team
+/// The same of cached tokens in front of it: ranks of a Ulysses group hold them by heads.
+std::int64_t unit_of_cached(const SequencePlan& plan);
+
+/// The problem as `plan` deals it out: cached tokens padded to unit_of_cached(), with tokens like
+/// others, as those of the sequence are numbered behind them; layouts that deal documents out: each
+/// document likewise to a multiple of unit_of(), and cut into one piece for each team
 /// (document-zigzag: two). Dealt out already: itself.
 Problem dealt(const Problem& problem, const SequencePlan& plan);
 

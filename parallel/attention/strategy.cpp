@@ -36,14 +36,6 @@ std::string why_not_behind_cache(const Strategy& strategy, const Problem& proble
   if (by_work(plan.layout) || !problem.mask.document_ends.empty()) {
     return "packed documents behind cached keys are not supported";
   }
-  const std::int64_t unit = unit_of(plan) / plan.ulysses;  // whose ranks have their heads of all
-  if (problem.cached % unit != 0) {
-    return fmt::format(
-        "{} cached tokens are no multiple of {}, which the {} layout over a ring of {} "
-        "deals out (nearest: {})",
-        problem.cached, unit, to_string(plan.layout), plan.ring,
-        std::max<std::int64_t>(1, (problem.cached + unit / 2) / unit) * unit);
-  }
   return "";
 }
 
@@ -80,8 +72,8 @@ WhyNot why_not(const Strategy& strategy, const Problem& problem, const SequenceP
       !heads.empty()) {
     return {"heads", heads};
   }
-  const std::int64_t shortest =
-      2 * std::int64_t{plan.ranks()};  // two tokens a rank: every block has work
+  const std::int64_t shortest =  // two tokens a rank: every block has work
+      plan.ranks() == 1 ? 1 : 2 * std::int64_t{plan.ranks()};
   if (problem.seq < shortest) {
     return {"sequence", fmt::format("{} tokens are too few for {} ranks (at least {})", problem.seq,
                                     plan.ranks(), shortest)};

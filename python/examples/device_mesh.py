@@ -18,7 +18,7 @@ def mesh_of(plan):
         inner = [("cp", plan["ulysses"] * plan["ring"])]
     else:
         inner = [(axis, plan[axis]) for axis in plan["order"]]
-    axes = [("tp", plan["tp"]), *inner, ("dp", plan["dp"]), ("pp", plan["pp"])]
+    axes = [("tp", plan["tp"]), *inner, ("dp", plan["dp"]), ("cfg", plan["cfg"]), ("pp", plan["pp"])]
     axes = [axis for axis in reversed(axes) if axis[1] > 1] or [("dp", 1)]
     return tuple(size for _, size in axes), tuple(name for name, _ in axes)
 

@@ -136,6 +136,9 @@ TEST_CASE("a prompt behind cached keys is proven and planned, and is in the plan
       document_of(sp_plan("verify --heads 8 --kv-heads 2 --seq 1K --cached 7K --ulysses 4 --ring 2 "
                           "--heads-policy replicate --phase fwd"));
   CHECK(by_heads["proven"] == true);
+  const Json padded = document_of(
+      sp_plan("verify --heads 8 --kv-heads 2 --seq 1K --cached 7001 --ring 4 --phase fwd"));
+  CHECK(padded["proven"] == true);
   const Json layer =
       document_of(sp_plan("verify --model llama-3.1-8b --seq 1K --cached 7K --tp 2 "
                           "--ulysses 2 --ring 2 --phase prefill --scope layer"));
@@ -149,6 +152,14 @@ TEST_CASE("a prompt behind cached keys is proven and planned, and is in the plan
     return j["best"]["predicted"]["memory_bytes"]["activations"].get<double>();
   };
   CHECK(memory(behind) > memory(alone));
+  // A few tokens of padding bar no plan.
+  const std::string pcie =
+      "plan --model gpt-oss-20b --topology 8xl20-pcie --phase prefill --seq 4K --cached ";
+  const Json even = document_of(sp_plan(pcie + "1000"));
+  const Json odd = document_of(sp_plan(pcie + "1001"));
+  CHECK(even["best"]["name"] == odd["best"]["name"]);
+  CHECK(odd["best"]["predicted"]["step_s"].get<double>() ==
+        Approx(even["best"]["predicted"]["step_s"].get<double>()).epsilon(0.01));
   TempDir folder;
   spp::write_file(folder.path() / "plan.json", behind.dump());
   const Json again =
@@ -179,7 +190,8 @@ TEST_CASE("a guided denoising step has two branches, on the same GPUs or on two 
   CHECK(open["request"]["guidance"] == "yes");
   CHECK_THAT(assumed(open, "guidance"), ContainsSubstring("one after the other"));
   CHECK_THAT(open["best"]["name"].get<std::string>(), StartsWith("CFG2 "));
-  CHECK(open["best"]["plan"]["dp"] == 2);
+  CHECK(open["best"]["plan"]["cfg"] == 2);
+  CHECK(open["best"]["plan"]["dp"] == 1);
   const double seconds = open["best"]["predicted"]["step_s"].get<double>();
   CHECK(open["denoising"]["steps"] == 50);
   CHECK(open["denoising"]["seconds"].get<double>() == Approx(50 * seconds));
@@ -202,6 +214,7 @@ TEST_CASE("a guided denoising step has two branches, on the same GPUs or on two 
   const Json again = document_of(sp_plan("simulate --plan " + file));
   CHECK(again["result"]["predicted"]["step_s"].get<double>() == Approx(seconds));
 
+  CHECK(document_of(sp_plan(wan + "--dp 1 --cfg 2"))["best"]["plan"]["cfg"] == 2);
   check_refused(sp_plan(wan + "--cfg 3"), 2, "--cfg: 3 is out of range (1 to 2)");
   check_refused(sp_plan(wan + "--dp 2"), 2, "--dp: beside guidance");
   check_refused(sp_plan(wan + "--guidance no --cfg 2"), 2, "--cfg: wan2.1-t2v-14b is not guided");
@@ -292,6 +305,16 @@ TEST_CASE("models all of whose layers see a window are planned") {
   check_refused(sp_plan("plan --mask window:2K" + work), 2, "--mask: window:2048: of a bare shape");
 }
 
+TEST_CASE("how many plans are shown changes neither the recommended one nor why it is") {
+  const std::string work =
+      "plan --model flux.1-dev --seq 4608 --phase inference --gpu h100-80g-sxm --gpus-per-node 4 ";
+  const Json one = document_of(sp_plan(work + "--top 1"));
+  const Json ten = document_of(sp_plan(work + "--top 10"));
+  CHECK(one["best"]["name"] == ten["best"]["name"]);
+  CHECK(one["best"]["why"] == ten["best"]["why"]);
+  CHECK(one["ties"] == ten["ties"]);
+}
+
 TEST_CASE("what fits is near") {
   const auto nearest = [](const std::string& question) -> std::string {
     return document_of(sp_plan("plan --quiet " + question))["nearest"]["change"];
@@ -301,6 +324,8 @@ TEST_CASE("what fits is near") {
   CHECK(nearest("--heads 8 --seq 12 --ring 8 --gpus 8 --gpu h100-80g-sxm") == "16 tokens");
   CHECK(nearest("--model wan2.1-t2v-14b --seq 32760 --phase inference --gpu rtx4090-24g --gpus 1 "
                 "--gpus-per-node 8") == "2 GPUs");
+  CHECK(nearest("--model gpt-oss-120b --seq 8K --phase prefill --topology dgx-h100 --gpus 1") ==
+        "3 GPUs");
 }
 
 TEST_CASE("the plan of least memory is told from others by memory") {

@@ -122,10 +122,11 @@ std::vector<Case> document_cases(int ranks, std::size_t most) {
 std::vector<Case> cached_cases(int ranks, std::size_t most) {
   std::vector<Problem> behind;
   for (const Problem& p : problems(ranks)) {
-    for (const std::int64_t chunks : {1, 9}) {
+    const std::int64_t chunks = 2 * std::int64_t{ranks};
+    for (const std::int64_t cached : {chunks, 8 * chunks + 1}) {  // the latter is padded
       if (p.function == AttentionFunction::softmax) {
         behind.push_back(p);
-        behind.back().cached = 2 * std::int64_t{ranks} * chunks;
+        behind.back().cached = cached;
       }
     }
   }

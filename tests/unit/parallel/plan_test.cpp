@@ -89,6 +89,15 @@ TEST_CASE("the simplest strategy has the degrees and the layout, in the table's 
   CHECK(linear->function == AttentionFunction::linear);
 }
 
+TEST_CASE("tokens in front are padded for the ring that deals them out, not for Ulysses") {
+  const Problem problem{.seq = 1024, .cached = 1001};
+  const auto cached = [&](const SequencePlan& plan) { return padded(problem, plan).cached; };
+  CHECK(cached({.strategy = "ring", .ring = 8}) == 1008);
+  CHECK(cached({.strategy = "zigzag-ring", .ring = 8, .layout = Layout::zigzag}) == 1008);
+  CHECK(cached({.strategy = "usp", .ulysses = 4, .ring = 2}) == 1002);
+  CHECK(cached({.strategy = "ulysses", .ulysses = 8}) == 1001);
+}
+
 TEST_CASE("a ring of contiguous chunks turns as far as a window reaches") {
   const SequencePlan plan{.strategy = "ring", .ring = 8};
   const auto hops = [&](std::int64_t window, Phase phase, std::int64_t cached = 0) {

@@ -117,10 +117,10 @@ TEST_CASE("attention of layers with heads of their own is asked with these") {
 
 TEST_CASE("a prompt goes through stages where more ranks would only talk more") {
   const Catalog catalog(test::source_path("topologies"));
-  const sim::Cluster cluster(catalog.machine("8xl20-pcie", "test"), 1, 8);
-  Request request = step_request(cluster, "qwen3-30b-a3b", 2048);
+  const sim::Cluster cluster(catalog.machine("dgx-a100", "test"), 4, 32);
+  Request request = step_request(cluster, "llama-3.1-405b", 4096);
   request.phase = StepPhase::prefill;
-  request.memory = Bytes(44'000'000'000);
+  request.memory = Bytes(79'000'000'000);
   check_search(request);
   const Candidate best = plan(request).candidates.front();
   CHECK(best.plan.pipeline > 1);
@@ -313,6 +313,11 @@ TEST_CASE("groups of a step cover its ranks once, axis by axis") {
   CHECK(groups_of(p, "dp").front() == std::vector<int>{0, 8});
   CHECK(groups_of(p, "pp").front() == std::vector<int>{0, 16});
   CHECK(groups_of(p, "ep").front() == std::vector<int>{0, 1, 2, 3});
+  CHECK(groups_of(p, "cfg").empty());
+  StepPlan guided = p;
+  guided.guided = true;
+  CHECK(groups_of(guided, "cfg") == groups_of(p, "dp"));
+  CHECK(groups_of(guided, "dp").empty());
 }
 
 TEST_CASE(
@@ -364,6 +369,23 @@ TEST_CASE("a degree that memory alone forbids says by how much, and what that co
   a.beyond = Bytes(12'100'000'000);
   a.bound = Seconds(11);
   CHECK(to_string(a, winner) == "pipeline 1 rather than 2, which is 12.1 GB over memory");
+  a.at_least = true;
+  CHECK(to_string(a, winner) == "pipeline 1 rather than 2, which is at least 12.1 GB over memory");
+}
+
+TEST_CASE("a degree that ties says so, and none is slower by 0.0 %") {
+  const auto taking = [](double seconds) {
+    Prediction p{.step = Seconds(seconds), .tokens_per_s = 1000 / seconds};
+    p.parts_s[StepPart::gemm] = seconds;
+    return p;
+  };
+  Alternative a{.chosen = "TP 1", .other = "2", .best = taking(10.2), .tie = true};
+  CHECK(to_string(a, taking(10)) ==
+        "TP 1 rather than 2, which is 2.0 % slower, within the model's error (GEMMs 10.2 s against "
+        "10 s)");
+  a.best = taking(10.004);
+  CHECK(to_string(a, taking(10)) ==
+        "TP 1 rather than 2, which is as fast within the model's error");
 }
 
 TEST_CASE("layers that see a chunk are costed by their chunks") {

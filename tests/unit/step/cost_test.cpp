@@ -174,6 +174,19 @@ TEST_CASE(
   CHECK(tiny.cost(plan).total() == Approx(without));
 }
 
+TEST_CASE("an inference engine's exchanges take the host its own time, and no kernel stands") {
+  TinyStep tiny;
+  tiny.model.experts = {.count = 4, .per_token = 2, .ffn = 6};
+  tiny.request.kind = StepKind::prefill;
+  const StepPlan plan{.data = 2, .expert = 2, .zero = 0};
+  const double without = tiny.cost(plan).total();
+  tiny.practice.host_counts.value = tiny.practice.host_exchange.value = Seconds(1);
+  CHECK(tiny.cost(plan).total() == Approx(without));
+  tiny.practice.served_exchange.value = Seconds(1);
+  // Rows and their weights go, and rows come back; in 2 layers.
+  CHECK(tiny.cost(plan).parts[StepPart::launch] == Approx(2 * 3).epsilon(1e-3));
+}
+
 TEST_CASE("the host stands at tensor ranks' transfers by the nodes of theirs and of the stages") {
   TinyStep tiny;
   tiny.model.hidden = 64;

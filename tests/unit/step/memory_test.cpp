@@ -87,6 +87,13 @@ TEST_CASE("stages hold their layers, and the first one the micro-batches on thei
   CHECK(fullest(stages).total() == std::max(stages[0].total(), stages[1].total()));
 }
 
+// What an allocator holds beside tensors fills up the device: totals tie where the device is full.
+TEST_CASE("the fullest stage is the one whose tensors need most") {
+  const std::vector<MemoryBytes> stages{{.parameters = Bytes(80), .process = Bytes(20)},
+                                        {.parameters = Bytes(95), .process = Bytes(5)}};
+  CHECK(fullest(stages).tensors() == Bytes(95));
+}
+
 TEST_CASE("what predicts a further token has tables of its own where its stage has none") {
   TinyStep tiny;
   tiny.model.predict_layers = 1;
