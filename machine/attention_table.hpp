@@ -43,7 +43,8 @@ struct AttentionShape {
   Mask mask{};
   DType dtype = DType::bf16;
   Phase phase = Phase::forward;
-  int value_dim = 0;  // of values and outputs; 0: head_dim
+  int value_dim = 0;          // of values and outputs; 0: head_dim
+  bool behind_cache = false;  // some keys are of an earlier pass
   [[nodiscard]] int v_dim() const { return value_dim > 0 ? value_dim : head_dim; }
 };
 

@@ -59,7 +59,17 @@ AttentionShape shape_of_kernel(const auto& op, Phase phase, const Problem& probl
           .mask = problem.mask_of(mask_number(op)),
           .dtype = problem.dtype,
           .phase = phase,
-          .value_dim = problem.value_dim};
+          .value_dim = problem.value_dim,
+          .behind_cache = problem.cached > 0};
+}
+
+/// The part of the SMs below which K and V are split. Behind a cache all do that: FlashAttention-3
+/// (hopper/heuristics.h, num_splits_heuristic), FlashInfer, TensorRT-LLM.
+std::optional<double> minimum_fill(const AttentionKernelSpec& kernel, const AttentionShape& shape) {
+  constexpr double behind_cache = 0.8;
+  return shape.behind_cache            ? std::optional(behind_cache)
+         : kernel.forward_minimum_fill ? std::optional<double>(kernel.forward_minimum_fill->value)
+                                       : std::nullopt;
 }
 
 }  // namespace
@@ -117,11 +127,11 @@ Seconds KernelCost::formula(const AttentionShape& shape) const {
                                     : kernel.backward_order;
   double between = tiles::place_between(order, work.items, heads, slots);
   // FlashAttention-2 does not split K and V of packed documents (mha_varlen_fwd).
-  if (forward && kernel.forward_minimum_fill && !packed) {
+  if (const std::optional<double> fill = minimum_fill(kernel, shape); forward && fill && !packed) {
     const auto queries = static_cast<double>(shape.q.count());
-    const tiles::Split split = tiles::split_of(std::ceil(queries / tiles::Split::q_tile) * heads,
-                                               static_cast<double>(shape.k.count()), shape.head_dim,
-                                               2 * slots, kernel.forward_minimum_fill->value);
+    const tiles::Split split =
+        tiles::split_of(std::ceil(queries / tiles::Split::q_tile) * heads,
+                        static_cast<double>(shape.k.count()), shape.head_dim, 2 * slots, *fill);
     if (split.pieces > 1) {
       work = tiles::cut(work, split, queries, tile, masked);
       tile = tiles::Split::q_tile;

@@ -15,7 +15,8 @@
 //
 // So few heads x short blocks are slow: what a ring does to attention.
 // FlashAttention-2 keeps two forward items on an SM: one alone works at `lone_item` of its rate.
-// It splits K and V where query tiles are few (`forward_minimum_fill`): pieces of 64 queries run at
+// It splits K and V where query tiles are few (`forward_minimum_fill`; behind a cache every kernel
+// does): pieces of 64 queries run at
 // `split_rate` of the forward's rate, and a second kernel adds them up.
 // The backward's small kernels (`backward_bytes`) stream dO, O and dQ; with GQA dK and dV as well.
 // head_dim: the time of a pair is linear in it; `head_dim_64` and `head_dim_256` are its points.

@@ -497,12 +497,13 @@ std::string Evaluator::bound_by(const Evaluation& e) const {
                                                     "gradient", "team",    "outer"};
       const std::string what = fmt::format("{} {}", scope_word(worst->scope),
                                            comm_word(worst->kind, worst->stream, streams));
-      const double rate = worst->rate.value() / 1e9;
+      const double gb = worst->rate.value() / 1e9;
+      constexpr double slow = 0.1;  // less would lose its digits
+      const std::string rate = gb < slow ? fmt::format("{:.2g}", gb) : fmt::format("{:.1f}", gb);
       // Of a ring over nodes no pair stands for all: most lie inside a node.
-      return in_rings(worst->kind)
-                 ? fmt::format("{} ({:.1f} GB/s from a rank to the next)", what, rate)
-                 : fmt::format("{} (rank {} -> {}, {:.1f} GB/s between the two)", what,
-                               worst->from.value, worst->to.value, rate);
+      return in_rings(worst->kind) ? fmt::format("{} ({} GB/s from a rank to the next)", what, rate)
+                                   : fmt::format("{} (rank {} -> {}, {} GB/s between the two)",
+                                                 what, worst->from.value, worst->to.value, rate);
     }
   }
   return "attention kernels";

@@ -230,7 +230,7 @@ void read_experts(const JsonView& config, const Family& family, Model& model,
   const auto top = find_any(config, experts_per_token);
   const PerLayer number = per_layer(*count, most_experts);
   if (!top || number.varies || per_layer(*top, most_experts).varies) {
-    reasons.push_back(*text);
+    reasons.push_back(top ? *text : *text + " without num_experts_per_tok");
     return;
   }
   Experts& e = model.experts;

@@ -66,10 +66,11 @@ std::string without_answer(const Job& job, const PlanResult& result,
                            const std::optional<Neighbour>& neighbour) {
   const std::string why = result.candidates.empty() ? no_legal_plan(job.request, result)
                                                     : nothing_fits(job.request, result);
-  return neighbour ? fmt::format("{}; what fits, {}{}: {}", why,
-                                 neighbour->change.starts_with("without") ? "" : "with ",
-                                 neighbour->change, neighbour->command)
-                   : why + "; nothing near does (other degrees, more GPUs, shorter sequences)";
+  return neighbour
+             ? fmt::format("{}; what fits, {}{}: {}", why,
+                           neighbour->change.starts_with("without") ? "" : "with ",
+                           neighbour->change, neighbour->command)
+             : why + "; of other degrees, more GPUs and other lengths nothing was found that does";
 }
 
 Json nearest_json(const std::optional<Neighbour>& neighbour) {

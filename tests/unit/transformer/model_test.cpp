@@ -301,7 +301,8 @@ TEST_CASE("experts are read under their names") {
         "experts in some layers only (8 experts) is not costed yet");
   CHECK(refused(R"({"num_experts": 8, "num_experts_per_tok": 2, "mlp_only_layers": [3]})") ==
         "experts in some layers only (8 experts) is not costed yet");
-  CHECK(refused(R"({"num_experts": 8})") == "mixture of experts (8 experts) is not costed yet");
+  CHECK(refused(R"({"num_experts": 8})") ==
+        "mixture of experts (8 experts) without num_experts_per_tok is not costed yet");
 }
 
 TEST_CASE("the parameters of models with latent attention are those of their papers") {
