@@ -433,6 +433,20 @@ TEST_CASE("FlashAttention-2 splits the keys of few query tiles") {
         Approx(startup + (128 + h) / kernel.lone_item->value * 128.0 * 4 * 128 / slot_rate));
 }
 
+TEST_CASE("behind a cache every kernel splits the keys of few queries") {
+  const GpuSpec h100 = gpu("h100");
+  const KernelCost cost(h100);
+  AttentionShape few = full(64, 131072, 4);
+  const Seconds whole = cost.attention(few);
+  few.behind_cache = true;
+  CHECK(cost.attention(few) < 0.1 * whole);
+  CHECK(cost.attention(few) < KernelCost(gpu("a100")).attention(few));
+  AttentionShape many = full(8192, 131072, 32);
+  const Seconds filled = cost.attention(many);
+  many.behind_cache = true;
+  CHECK(cost.attention(many) == filled);
+}
+
 TEST_CASE("layouts of equal work take equal time") {
   // Any two ranks of a zigzag ring: half of a full block. Striped: half, with or without diagonal.
   // Items of half the length pay the overhead twice.
