@@ -47,9 +47,12 @@ std::int64_t degree_or(const JsonView& plan, std::string_view key, std::int64_t 
   return value ? value->integer(1, most_gpus) : otherwise;
 }
 
-/// Batches, virtual stages, and states that are not cut over all. `guided`: the sequences are two
+/// What a plan's micro-batches are made of: of a training step's global batch, prompts, or the two
 /// branches of each image.
-void adopt_step(Arguments& arguments, const JsonView& plan, bool guided) {
+enum class Sequences : std::uint8_t { trained, prompts, branches };
+
+/// Batches, virtual stages, and states that are not cut over all.
+void adopt_step(Arguments& arguments, const JsonView& plan, Sequences of) {
   const auto set = [&](std::string_view option, std::int64_t value) {
     arguments.set_default(option, fmt::format("{}", value));
   };
@@ -59,9 +62,11 @@ void adopt_step(Arguments& arguments, const JsonView& plan, bool guided) {
   if (plan.find("micro_batch")) {
     const std::int64_t sequences = degree_or(plan, "micro_batch");
     const std::int64_t times = degree_or(plan, "micro_batches");
-    set("batch", guided ? std::max<std::int64_t>(1, sequences * times * degree_or(plan, "cfg") / 2)
-                        : sequences);
-    if (times > 1 && !guided) {
+    set("batch", of == Sequences::trained ? sequences
+                 : of == Sequences::prompts
+                     ? sequences * times
+                     : std::max<std::int64_t>(1, sequences * times * degree_or(plan, "cfg") / 2));
+    if (times > 1 && of == Sequences::trained) {
       set("global-batch", sequences * times * degree_or(plan, "dp"));
     }
   }
@@ -72,9 +77,9 @@ void adopt_step(Arguments& arguments, const JsonView& plan, bool guided) {
   }
 }
 
-void adopt_plan(Arguments& arguments, const JsonView& plan, bool guided) {
+void adopt_plan(Arguments& arguments, const JsonView& plan, Sequences of) {
   std::vector<std::string_view> degrees{"ulysses", "ring", "tp", "dp", "pp", "ep"};
-  if (guided) {
+  if (of == Sequences::branches) {
     degrees.emplace_back("cfg");
   }
   for (const Parameter* parameter : strategies::parameters()) {
@@ -92,7 +97,7 @@ void adopt_plan(Arguments& arguments, const JsonView& plan, bool guided) {
       arguments.set_default(degree, fmt::format("{}", degree_or(plan, degree)));
     }
   }
-  adopt_step(arguments, plan, guided);
+  adopt_step(arguments, plan, of);
   constexpr std::array<std::pair<std::string_view, std::string_view>, 7> words{
       {{"layout", "layout"},
        {"heads", "heads-policy"},
@@ -228,8 +233,14 @@ void adopt_plan_file(Arguments& arguments, CostedOn software) {
                   format->string() == "sp-plan/simulation" ? "sp-plan/simulation" : "sp-plan/plan");
   }
   const auto request = document.find("request");
-  const auto guidance = request ? request->find("guidance") : std::nullopt;
-  adopt_plan(arguments, plan_inside(document), guidance && guidance->string() == "yes");
+  const auto said = [&](std::string_view key, std::string_view word) {
+    const auto value = request ? request->find(key) : std::nullopt;
+    return value && value->value().is_string() && value->string() == word;
+  };
+  adopt_plan(arguments, plan_inside(document),
+             said("guidance", "yes")    ? Sequences::branches
+             : said("phase", "prefill") ? Sequences::prompts
+                                        : Sequences::trained);
   if (request) {
     const bool measured = arguments.has("profile");
     adopt_request(arguments, *request, given != nullptr ? "" : *file);

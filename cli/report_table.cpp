@@ -181,7 +181,11 @@ std::string speed_text(const Prediction& p, int steps) {
 std::string around_text(const Candidate& c, const Request& request) {
   const StepPlan& plan = c.plan;
   if (request.phase != StepPhase::train) {
-    return plan.zero > 0 ? fmt::format(", ZeRO {}", plan.zero) : "";
+    return (plan.micro_batches > 1 && !plan.guided
+                ? fmt::format(", {} of {} prompts at a time", plan.micro_batch,
+                              plan.micro_batch * plan.micro_batches)
+                : "") +
+           (plan.zero > 0 ? fmt::format(", ZeRO {}", plan.zero) : "");
   }
   std::string text;
   if (plan.micro_batches > 1 || plan.micro_batch > 1) {

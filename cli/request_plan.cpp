@@ -418,7 +418,8 @@ StepPlan read_plan(Job& job) {
   job.resolved["ep"] = plan.expert;
   job.resolved["virtual_stages"] = plan.virtual_stages;
   job.resolved["pipeline"] = plan.pipeline > 1 ? Json(plan.order) : Json();
-  job.resolved["batch"] = plan.guided ? request.problem.batch : plan.micro_batch;
+  job.resolved["batch"] =
+      request.phase == StepPhase::train ? plan.micro_batch : request.problem.batch;
   return plan;
 }
 

@@ -108,6 +108,12 @@ Recomputation recomputation_of(const Request& request, Recompute kind);
 /// How the request's stack runs a step.
 const StepPractice& practice_of(const Request& request);
 
+/// Sequences of a micro-batch whose number is not searched. Prompts of language models that pass
+/// the stages of a pipeline: as many as divide the batch within the tokens that engines take at
+/// once (vLLM's max_num_batched_tokens, SGLang's chunked_prefill_size: 8,192 on GPUs of 80 GB), so
+/// that stages work side by side; else all.
+std::int64_t prompts_at_once(const Request& request, int pipeline);
+
 /// Ranks of the groups of a step's axis, of all GPUs: "tp", "dp", "cfg", "pp", "ep"; none if its
 /// degree is 1.
 std::vector<std::vector<int>> groups_of(const StepPlan& plan, std::string_view axis);

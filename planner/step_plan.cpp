@@ -13,6 +13,19 @@ StepPlan bare_step(const Request& request, const SequencePlan& plan) {
   return {.attention = plan, .micro_batch = request.problem.batch};
 }
 
+std::int64_t prompts_at_once(const Request& request, int pipeline) {
+  const std::int64_t all = request.step.micro_batch.value_or(1);
+  if (request.phase == StepPhase::train || request.model->kind != ModelKind::llm || pipeline == 1) {
+    return all;
+  }
+  constexpr std::int64_t budget = 8192;  // tokens
+  std::int64_t prompts = std::clamp<std::int64_t>(budget / request.problem.seq, 1, all);
+  while (all % prompts != 0) {
+    --prompts;
+  }
+  return prompts;
+}
+
 namespace {
 
 /// Degrees around attention that are not given are 1.
@@ -28,7 +41,8 @@ StepPlan around(const Request& request) {
   plan.virtual_stages = given.virtual_stages.value_or(1);
   plan.order = given.order.value_or(plan.virtual_stages > 1 ? "interleaved" : "1f1b");
   plan.guided = given.guidance != Guidance::none;
-  plan.micro_batch = plan.guided ? given.guided_batch(plan.data) : given.micro_batch.value_or(1);
+  plan.micro_batch =
+      plan.guided ? given.guided_batch(plan.data) : prompts_at_once(request, plan.pipeline);
   const bool train = request.phase == StepPhase::train;
   plan.zero = given.zero.value_or(train ? 1 : 0);
   plan.zero_group = given.zero_group.value_or(0);
@@ -58,6 +72,8 @@ StepPlan default_step(const Request& request) {
                                    *batch, plan.data, plan.micro_batch));
     }
     plan.micro_batches = *batch / (plan.data * plan.micro_batch);
+  } else {
+    plan.micro_batches = request.step.micro_batch.value_or(1) / plan.micro_batch;
   }
   Request call = request;
   call.problem = attention_problem(request, plan, request.problem);

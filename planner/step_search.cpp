@@ -489,10 +489,12 @@ class StepSearch {
     const StepPoint chosen = space_.points[at->point];
     std::string text;
     std::vector<Axis> decided(axes.begin(), axes.end());
+    // Of an inference micro-batches follow from the rest, of guidance sequences, too.
+    std::erase_if(decided, [&](const Axis& axis) {
+      return (axis.name == "micro-batch" && request_.phase != StepPhase::train) ||
+             (axis.name == "sequence" && winner.plan.guided);
+    });
     if (winner.plan.guided) {
-      std::erase_if(decided, [](const Axis& axis) {
-        return axis.name == "sequence" || axis.name == "micro-batch";
-      });
       decided.insert(decided.begin(), branches);
     }
     for (const Axis& axis : decided) {

@@ -177,7 +177,7 @@ class Space {
   void micro_batches_of(StepPoint point) {
     const auto global = request_.step.global_batch;
     const std::int64_t replica = global ? *global / point.data : 0;
-    std::vector<std::int64_t> sizes{request_.step.micro_batch.value_or(1)};
+    std::vector<std::int64_t> sizes{prompts_at_once(request_, point.pipeline)};
     if (guided()) {
       sizes = {request_.step.guided_batch(point.data)};
     } else if (!request_.step.micro_batch && global) {
@@ -193,7 +193,7 @@ class Space {
         continue;
       }
       point.micro_batch = size;
-      point.micro_batches = global ? replica / size : 1;
+      point.micro_batches = (global ? replica : request_.step.micro_batch.value_or(1)) / size;
       orders_of(point);
     }
   }
@@ -217,7 +217,7 @@ class Space {
       return {*request_.step.virtual_stages};
     }
     std::vector<int> result{1};
-    const bool may = point.pipeline > 1 && point.micro_batches % point.pipeline == 0 &&
+    const bool may = train_ && point.pipeline > 1 && point.micro_batches % point.pipeline == 0 &&
                      has_order("interleaved") &&
                      (!request_.step.order || *request_.step.order == "interleaved");
     if (may && model_.predict_layers > 0) {  // laid out by hand
@@ -318,7 +318,7 @@ class Space {
         real_of((model_.layers - 1) / (std::int64_t{point.pipeline} * point.virtual_stages)) *
         chunks / real_of(model_.layers);
     if (!train_) {
-      all += cost.cached * full / stages;
+      all += real_of(point.micro_batches) * cost.cached * full / stages;
     } else if (!moves_activations(plan.offload)) {
       const double in_flight = point.order == "gpipe"
                                    ? real_of(point.micro_batches)

@@ -146,7 +146,9 @@ class StepMemory {
         bytes.gradients += capped(dummies(ends));
       }
     } else {
-      bytes.activations = capped(most.bytes.forward + most.bytes.cached);
+      // Keys and values stay of all prompts.
+      bytes.activations =
+          capped(most.bytes.forward + real_of(plan_.micro_batches) * most.bytes.cached);
     }
     const double tensors = bytes.total().as_double();
     double beside = practice_.slack.value * tensors;

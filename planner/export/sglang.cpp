@@ -26,6 +26,7 @@ constexpr std::array<Way, 2> ways{{{.name = "zigzag",
 Snippet emit(const Launch& launch, const Way& way) {
   Snippet snippet{.says = {.seq = true,
                            .cached = true,
+                           .micro_batches = true,  // of as many tokens as it takes at once
                            .dtype = true,
                            .layers = true,
                            .format = launch.format == GemmFormat::fp8,
@@ -70,6 +71,7 @@ Snippet emit(const Launch& launch, const Way& way) {
   }
   snippet.blocks.push_back({.language = "bash", .file = "", .text = command.text()});
   snippet.notes.emplace_back("MODEL is a variable of yours.");
+  note_prompts(snippet, launch, "SGLang");
   note_nodes(snippet, launch);
   return snippet;
 }

@@ -37,6 +37,16 @@ void note_nodes(Snippet& snippet, const Launch& launch) {
   }
 }
 
+void note_prompts(Snippet& snippet, const Launch& launch, std::string_view by) {
+  if (launch.micro_batches > 1) {
+    const std::int64_t prompts = launch.problem.batch;
+    snippet.notes.push_back(
+        fmt::format("Of {} prompts that arrive together {} computes {} at a time, "
+                    "as many as fit the tokens that it batches.",
+                    prompts * launch.micro_batches, by, prompts));
+  }
+}
+
 void note_padding(Snippet& snippet, const Launch& launch, std::string_view by) {
   const std::int64_t more = padded(launch.problem, launch.attention).seq - launch.problem.seq;
   if (more > 0) {

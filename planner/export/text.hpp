@@ -41,6 +41,8 @@ int processes_per_node(const Launch& launch);
 
 /// Notes on what a launch on several nodes wants, for launchers like torchrun's.
 void note_nodes(Snippet& snippet, const Launch& launch);
+/// Notes how many prompts an engine computes together, of those that arrive together, if not all.
+void note_prompts(Snippet& snippet, const Launch& launch, std::string_view by);
 /// Notes that sequences are padded, if they are: by whom is the framework's to say.
 void note_padding(Snippet& snippet, const Launch& launch, std::string_view by);
 

@@ -31,6 +31,7 @@ std::int64_t at_once(const Launch& launch) { return launch.problem.seq * launch.
 Snippet emit(const Launch& launch, const Way&) {
   Snippet snippet{.says = {.seq = true,
                            .cached = true,
+                           .micro_batches = true,  // of as many tokens as it takes at once
                            .dtype = true,
                            .layers = true,
                            .format = launch.format == GemmFormat::fp8,
@@ -78,6 +79,7 @@ Snippet emit(const Launch& launch, const Way&) {
                     "tensor ranks would hold copies of; it takes no further GPU.",
                     copies, copies));
   }
+  note_prompts(snippet, launch, "vLLM");
   note_nodes(snippet, launch);
   return snippet;
 }

@@ -168,6 +168,29 @@ TEST_CASE("a prompt behind cached keys is proven and planned, and is in the plan
   CHECK(again["result"]["predicted"]["step_s"] == behind["best"]["predicted"]["step_s"]);
 }
 
+TEST_CASE("prompts pass the stages of a pipeline one behind the other") {
+  const std::string work =
+      "--model llama-3.1-70b --seq 8K --tp 1 --pp 8 --phase prefill --topology dgx-h100 --quiet ";
+  const auto seconds = [](const Json& best) { return best["predicted"]["step_s"].get<double>(); };
+  const double one = seconds(document_of(sp_plan("plan " + work))["best"]);
+  const Json eight = document_of(sp_plan("plan --batch 8 " + work));
+  CHECK(eight["best"]["plan"]["micro_batches"] == 8);
+  CHECK(seconds(eight["best"]) > one * 14 / 8);
+  CHECK(seconds(eight["best"]) < one * 17 / 8);  // 15 of 8 if stages were alike
+  // The answer is simulated as it was planned.
+  const TempDir folder;
+  const std::string file = folder.write("plan.json", eight.dump()).string();
+  const Json again = document_of(sp_plan("simulate --plan " + file));
+  CHECK(again["request"]["batch"] == 8);
+  CHECK(seconds(again["result"]) == Approx(seconds(eight["best"])));
+  CHECK(again["result"]["predicted"]["memory_bytes"] == eight["best"]["predicted"]["memory_bytes"]);
+  // Short ones fill what an engine takes at once.
+  const Json few =
+      document_of(sp_plan("plan --batch 8 --seq 1K --model llama-3.1-70b --pp 8 --tp 1 "
+                          "--phase prefill --topology dgx-h100 --quiet"));
+  CHECK(few["best"]["plan"]["micro_batches"] == 1);
+}
+
 TEST_CASE("a phase of inference is what it means for a model, and is among the assumptions") {
   const Json prompt = document_of(sp_plan("plan --phase inference --seq 32K " + llama));
   CHECK(prompt["request"]["phase"] == "prefill");
