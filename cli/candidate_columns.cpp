@@ -79,6 +79,10 @@ std::vector<CandidateColumn> plan_columns(const Request& request) {
                        guided ? "cfg: groups of GPUs for the branches of guidance" : ""});
     columns.push_back({"ep", true, [](const Candidate& c) { return degree_text(c.plan.expert); },
                        [](const Candidate& c) { return c.plan.expert > 1; }, "EP"});
+    columns.push_back({"etp", true,
+                       [](const Candidate& c) { return degree_text(c.plan.expert_tensor); },
+                       [](const Candidate& c) { return c.plan.expert_tensor > 1; }, "ETP", 0,
+                       "etp: ranks that each expert is cut over"});
     columns.push_back(
         {"batch", true,
          [](const Candidate& c) {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -86,11 +87,34 @@ void add_gpus(const Arguments& arguments, const Job& job, const std::string& bef
   if (job.request.gpus < all) {
     changes.push_back({fmt::format("{}{} GPUs", before, all), whole});
   }
+  if (cluster->machine().inter) {  // by one more, whose number may divide better
+    changes.push_back({fmt::format("{}{} nodes", before, nodes + 1),
+                       whole.with("nodes", fmt::format("{}", nodes + 1))});
+  }
   constexpr int most_times = 64;
   for (int times = 2; cluster->machine().inter && times <= most_times; times *= 2) {
     changes.push_back({.what = fmt::format("{}{} nodes", before, nodes * times),
                        .arguments = whole.with("nodes", fmt::format("{}", nodes * times)),
                        .nodes = nodes * times});
+  }
+}
+
+/// Global batches next above the asked one, of which more replicas get equal parts.
+void add_batches(const Arguments& arguments, const Job& job, std::vector<Change>& changes) {
+  const std::int64_t asked = job.request.step.global_batch.value_or(0);
+  std::set<std::int64_t> batches;
+  for (std::int64_t replicas = 2; asked > 0 && replicas <= job.request.gpus; ++replicas) {
+    if (job.request.gpus % replicas == 0 && asked % replicas != 0) {
+      batches.insert((asked + replicas - 1) / replicas * replicas);
+    }
+  }
+  constexpr int most = 3;
+  int tried = 0;
+  for (const std::int64_t batch : batches) {
+    if (tried++ < most && batch < 2 * asked) {
+      changes.push_back({fmt::format("a global batch of {}", batch),
+                         arguments.with("global-batch", fmt::format("{}", batch))});
+    }
   }
 }
 
@@ -142,6 +166,7 @@ std::vector<Change> changes_of(const Arguments& arguments, const Job& job) {
     changes.push_back({"nothing fixed", open});
   }
   const bool train = job.request.phase == StepPhase::train;
+  add_batches(arguments, job, changes);
   add_gpus(arguments, job, "", changes);
   if (train && !arguments.has("global-batch")) {  // that data parallelism can split
     changes.push_back({fmt::format("a global batch of {}", job.request.gpus),

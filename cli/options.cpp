@@ -107,6 +107,7 @@ constexpr std::array table{
            "interleaved)",
            degrees},
     Option{"ep", "E", "expert parallel degree, within tp*U*R*dp", degrees},
+    Option{"etp", "T", "tensor parallel degree of each expert, beside --ep", degrees},
     Option{"zero", "0|1|2|3", "ZeRO stage over U*R*dp ranks (plan: the fastest that fits; else 1)",
            degrees},
     Option{"zero-group", "N", "ranks that its states are cut over (default: all U*R*dp)", degrees},
@@ -177,8 +178,8 @@ std::span<const Option> shared_options() {
 
 std::vector<std::string_view> degree_options() {
   std::vector<std::string_view> names{
-      "strategy", "ulysses", "ring", "layout", "order", "heads-policy",   "rank-order",
-      "tp",       "dp",      "cfg",  "pp",     "ep",    "virtual-stages", "pipeline"};
+      "strategy", "ulysses", "ring", "layout", "order", "heads-policy",   "rank-order", "tp",
+      "dp",       "cfg",     "pp",   "ep",     "etp",   "virtual-stages", "pipeline"};
   for (const Parameter* p : strategies::parameters()) {
     names.push_back(p->name);
   }

@@ -78,7 +78,7 @@ void adopt_step(Arguments& arguments, const JsonView& plan, Sequences of) {
 }
 
 void adopt_plan(Arguments& arguments, const JsonView& plan, Sequences of) {
-  std::vector<std::string_view> degrees{"ulysses", "ring", "tp", "dp", "pp", "ep"};
+  std::vector<std::string_view> degrees{"ulysses", "ring", "tp", "dp", "pp", "ep", "etp"};
   if (of == Sequences::branches) {
     degrees.emplace_back("cfg");
   }

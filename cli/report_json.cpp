@@ -277,6 +277,7 @@ Json to_json(const StepPlan& plan, Groups groups) {
                {"pp", plan.pipeline},
                {"virtual_stages", plan.virtual_stages},
                {"ep", plan.expert},
+               {"etp", plan.expert_tensor},
                {"pipeline", plan.pipeline > 1 ? Json(plan.order) : Json()},
                {"micro_batch", plan.micro_batch},
                {"micro_batches", plan.micro_batches},

@@ -65,6 +65,7 @@ void Reader::step_degrees() {
   step.data = count("dp", most_ranks);
   step.pipeline = count("pp", most_ranks);
   step.expert = count("ep", most_ranks);
+  step.expert_tensor = count("etp", most_ranks);
   step.virtual_stages = count("virtual-stages", most_ranks);
   step.zero_group = count("zero-group", most_ranks);
   if (const auto v = args_.find("pipeline")) {
@@ -100,6 +101,7 @@ void Reader::step_degrees() {
              {"dp", step.data},
              {"pp", step.pipeline},
              {"ep", step.expert},
+             {"etp", step.expert_tensor},
              {"virtual-stages", step.virtual_stages}}) {
       if (degree && *degree > 1) {
         throw InputError(fmt::format("--{}", option),
@@ -117,6 +119,7 @@ void Reader::step_degrees() {
   resolve("cfg", guided ? or_null(step.data) : Json());
   resolve("pp", or_null(step.pipeline));
   resolve("ep", or_null(step.expert));
+  resolve("etp", or_null(step.expert_tensor));
   resolve("virtual_stages", or_null(step.virtual_stages));
   resolve("pipeline", or_null(step.order));
   resolve("zero", or_null(step.zero));
@@ -256,6 +259,10 @@ void Reader::check_step() {
                     ? fmt::format("{}, and {} has no experts", *step.expert, request().model->name)
                     : fmt::format("{} does not divide the {} experts", *step.expert, experts));
   }
+  if (step.expert_tensor.value_or(1) > 1 && experts == 0) {
+    throw InputError("--etp", fmt::format("{}, and {} has no experts", *step.expert_tensor,
+                                          request().model->name));
+  }
   check_layers();
 }
 
@@ -329,7 +336,7 @@ std::string option_of(std::string_view rule) {
       return fmt::format("--{}", parameter->name);
     }
   }
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 10> options{
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 11> options{
       {{"heads", "--ulysses"},
        {"rank-order", "--rank-order"},
        {"layout", "--layout"},
@@ -338,6 +345,7 @@ std::string option_of(std::string_view rule) {
        {"tensor", "--tp"},
        {"pipeline", "--pipeline"},
        {"expert", "--ep"},
+       {"expert-tensor", "--etp"},
        {"zero", "--zero"},
        {"batch", "--global-batch"}}};
   const auto it =
@@ -416,6 +424,7 @@ StepPlan read_plan(Job& job) {
   job.resolved["cfg"] = plan.guided ? Json(plan.cfg()) : Json();
   job.resolved["pp"] = plan.pipeline;
   job.resolved["ep"] = plan.expert;
+  job.resolved["etp"] = plan.expert_tensor;
   job.resolved["virtual_stages"] = plan.virtual_stages;
   job.resolved["pipeline"] = plan.pipeline > 1 ? Json(plan.order) : Json();
   job.resolved["batch"] =

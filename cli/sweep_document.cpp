@@ -114,7 +114,7 @@ std::vector<std::string_view> columns_of_plan() {
   for (const Parameter* parameter : strategies::parameters()) {
     columns.push_back(parameter->name);
   }
-  columns.insert(columns.end(), {"layout", "order", "heads", "tp", "dp", "cfg", "pp", "ep",
+  columns.insert(columns.end(), {"layout", "order", "heads", "tp", "dp", "cfg", "pp", "ep", "etp",
                                  "rank_order", "virtual_stages", "pipeline", "zero", "zero_group",
                                  "recompute", "offload", "micro_batch", "micro_batches"});
   return columns;

@@ -106,6 +106,7 @@ std::string degrees_of(const StepPlan& plan) {
   }
   add(plan.guided ? "CFG" : "DP", plan.data);
   add("EP", plan.expert);
+  add("ETP", plan.expert_tensor);
   return fmt::format("{}", fmt::join(degrees, " "));
 }
 

@@ -43,8 +43,8 @@ struct Found {
 
 /// Plans with the same key differ in what a plan's degrees do not say: one of them is shown.
 std::string key_of(const StepPlan& plan) {
-  return fmt::format("{}|{}|{}|{}|{}|{}", plan.tensor, plan.data, plan.pipeline, plan.expert,
-                     plan.attention.ulysses, plan.attention.ring);
+  return fmt::format("{}|{}|{}|{}|{}|{}|{}", plan.tensor, plan.data, plan.pipeline, plan.expert,
+                     plan.expert_tensor, plan.attention.ulysses, plan.attention.ring);
 }
 
 /// Of a step: below what any run repeats to.

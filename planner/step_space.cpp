@@ -151,26 +151,37 @@ class Space {
   }
 
   void experts_of(StepPoint point) {
+    if (model_.experts.count == 0) {
+      point.expert = request_.step.expert.value_or(1);
+      point.expert_tensor = request_.step.expert_tensor.value_or(1);
+      micro_batches_of(point);
+      return;
+    }
+    const Framework* f = request_.framework;
+    const int all = point.tensor * point.sequence * point.data;
+    // Of frameworks that split experts over ranks of their choice, both degrees make up these.
+    const int ranks =
+        f != nullptr ? f->axes.expert_ranks_of(point.tensor, point.sequence, point.data) : 0;
     std::vector<std::int64_t> degrees{1};
     if (request_.step.expert) {
       degrees = {*request_.step.expert};
-    } else if (model_.experts.count > 0 && !alone() && has(&FrameworkAxes::expert)) {
+    } else if (!alone() && has(&FrameworkAxes::expert)) {
       degrees = divisors_of(model_.experts.count);
-      const std::int64_t ranks = std::int64_t{point.tensor} * point.sequence * point.data;
-      std::erase_if(degrees, [&](std::int64_t d) {
-        return ranks % (d * request_.step.expert_tensor.value_or(1)) != 0;
-      });
-    }
-    const Framework* f = request_.framework;
-    if (f != nullptr && model_.experts.count > 0) {
-      const int ranks = f->axes.expert_ranks_of(point.tensor, point.sequence, point.data);
-      std::erase_if(degrees, [&](std::int64_t d) {
-        return ranks > 0 && d * request_.step.expert_tensor.value_or(1) != ranks;
-      });
     }
     for (const std::int64_t expert : degrees) {
+      const std::int64_t of_each = request_.step.expert_tensor.value_or(
+          ranks > 0 ? static_cast<int>(std::max<std::int64_t>(1, ranks / expert)) : 1);
       point.expert = static_cast<int>(expert);
-      micro_batches_of(point);
+      point.expert_tensor = static_cast<int>(of_each);
+      if (all % (expert * of_each) != 0) {
+        if (request_.step.expert) {
+          reject(point,
+                 {"expert", fmt::format("{} x {} expert ranks do not divide a stage's {} ranks",
+                                        expert, of_each, all)});
+        }
+      } else if (ranks == 0 || expert * of_each == ranks) {
+        micro_batches_of(point);
+      }
     }
   }
 
@@ -339,8 +350,8 @@ class Space {
   }
 
   const LayersCost& layers_cost(const StepPoint& point, const StepPlan& plan) {
-    const auto [at, fresh] =
-        layers_.try_emplace({point.tensor, point.sequence, point.expert, point.micro_batch});
+    const auto [at, fresh] = layers_.try_emplace(
+        {point.tensor, point.sequence, point.expert, point.expert_tensor, point.micro_batch});
     if (fresh) {
       at->second = worked_out(plan);
     }
@@ -464,7 +475,7 @@ class Space {
   std::vector<LayerRun> runs_;
   bool train_ = true;
   std::int64_t own_mask_ = 0;  // layers that attend as the request says
-  std::map<std::tuple<int, int, int, std::int64_t>, LayersCost> layers_;
+  std::map<std::tuple<int, int, int, int, std::int64_t>, LayersCost> layers_;
   std::map<std::tuple<int, int, std::int64_t>, Attention> attention_;
   std::set<std::string> seen_;
   StepSpace space_;
@@ -512,7 +523,7 @@ StepPlan plan_of(const Request& request, const StepPoint& point, const SequenceP
           .data = point.data,
           .guided = given.guidance != Guidance::none,
           .expert = point.expert,
-          .expert_tensor = given.expert_tensor.value_or(1),
+          .expert_tensor = point.expert_tensor,
           .pipeline = point.pipeline,
           .virtual_stages = point.virtual_stages,
           .order = std::string(point.order),

@@ -26,7 +26,8 @@ namespace spp {
 
 /// Degrees of a step; ZeRO and attention's own axes follow.
 struct StepPoint {
-  int tensor = 1, sequence = 1, data = 1, pipeline = 1, virtual_stages = 1, expert = 1;
+  int tensor = 1, sequence = 1, data = 1, pipeline = 1, virtual_stages = 1, expert = 1,
+      expert_tensor = 1;
   std::int64_t micro_batch = 1, micro_batches = 1;
   std::string_view order = "1f1b";
   Recompute recompute = Recompute::none;

@@ -123,8 +123,12 @@ std::string tokens_text(double tokens) {
 std::string plan_name(const JsonView& plan) {
   std::string text;
   for (const auto& [key, name] :
-       std::initializer_list<std::pair<std::string_view, std::string_view>>{
-           {"tp", "TP"}, {"pp", "PP"}, {"dp", "DP"}, {"cfg", "CFG"}, {"ep", "EP"}}) {
+       std::initializer_list<std::pair<std::string_view, std::string_view>>{{"tp", "TP"},
+                                                                            {"pp", "PP"},
+                                                                            {"dp", "DP"},
+                                                                            {"cfg", "CFG"},
+                                                                            {"ep", "EP"},
+                                                                            {"etp", "ETP"}}) {
     if (const std::int64_t degree = degree_of(plan, key); degree > 1) {
       text += fmt::format("{}{} ", name, degree);
     }

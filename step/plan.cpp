@@ -68,6 +68,11 @@ WhyNot expert_rule(const Model& model, const StepPlan& plan) {
     return {"expert", fmt::format("{} experts do not split {} ways (nearest: {})", experts,
                                   plan.expert, nearest_divisor(experts, plan.expert))};
   }
+  if (model.experts.ffn % plan.expert_tensor != 0) {
+    return {"expert-tensor", fmt::format("experts {} wide do not split {} ways (nearest: {})",
+                                         model.experts.ffn, plan.expert_tensor,
+                                         nearest_divisor(model.experts.ffn, plan.expert_tensor))};
+  }
   if (plan.stage_ranks() % (plan.expert * plan.expert_tensor) != 0) {
     return {"expert", fmt::format("{} x {} expert ranks do not divide a stage's {} ranks",
                                   plan.expert, plan.expert_tensor, plan.stage_ranks())};

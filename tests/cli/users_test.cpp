@@ -191,6 +191,33 @@ TEST_CASE("prompts pass the stages of a pipeline one behind the other") {
   CHECK(few["best"]["plan"]["micro_batches"] == 1);
 }
 
+TEST_CASE("servers cut each expert over their tensor ranks unless experts are dealt out") {
+  const std::string work =
+      "--model mixtral-8x7b --seq 8K --phase prefill --topology dgx-h100 --quiet --tp 8 ";
+  const auto plan_of = [](const Json& document) { return document["best"]["plan"]; };
+  const Json cut = document_of(sp_plan("plan --ep 1 --framework vllm --emit vllm " + work));
+  CHECK(plan_of(cut)["etp"] == 8);
+  CHECK_THAT(cut["export"].dump(), !ContainsSubstring("--enable-expert-parallel"));
+  const Json dealt = document_of(sp_plan("plan --ep 8 --framework vllm --emit vllm " + work));
+  CHECK(plan_of(dealt)["etp"] == 1);
+  CHECK_THAT(dealt["export"].dump(), ContainsSubstring("--enable-expert-parallel"));
+  const Json both = document_of(sp_plan("plan --ep 2 --framework sglang " + work));
+  CHECK(plan_of(both)["etp"] == 4);
+  // The same without a framework's rule, and as it was planned.
+  const Json asked = document_of(sp_plan("plan --ep 1 --etp 8 " + work));
+  CHECK(plan_of(asked)["etp"] == 8);
+  const TempDir folder;
+  const std::string file = folder.write("plan.json", asked.dump()).string();
+  const Json again = document_of(sp_plan("simulate --plan " + file));
+  CHECK(again["request"]["etp"] == 8);
+  CHECK(again["result"]["predicted"]["step_s"].get<double>() ==
+        Approx(asked["best"]["predicted"]["step_s"].get<double>()));
+  check_refused(sp_plan("plan --model llama-3.1-8b --etp 2 --seq 8K --topology dgx-h100"), 2,
+                "--etp: 2, and llama-3.1-8b has no experts");
+  check_refused(sp_plan("plan --heads 8 --etp 2 --seq 8K --topology dgx-h100"), 2,
+                "--etp: 2 around");
+}
+
 TEST_CASE("a phase of inference is what it means for a model, and is among the assumptions") {
   const Json prompt = document_of(sp_plan("plan --phase inference --seq 32K " + llama));
   CHECK(prompt["request"]["phase"] == "prefill");
@@ -349,6 +376,8 @@ TEST_CASE("what fits is near") {
                 "--gpus-per-node 8") == "2 GPUs");
   CHECK(nearest("--model gpt-oss-120b --seq 8K --phase prefill --topology dgx-h100 --gpus 1") ==
         "3 GPUs");
+  CHECK(nearest("--model llama-3.1-70b --seq 32K --topology dgx-h100 --nodes 3 --global-batch 64 "
+                "--framework deepspeed") == "a global batch of 66");
 }
 
 TEST_CASE("the plan of least memory is told from others by memory") {

@@ -50,7 +50,7 @@ TEST_CASE("a value that splits no ring says why") {
 }
 
 TEST_CASE("names and symbols of parameters are those of one, and no degree's") {
-  std::set<std::string_view> names{"ulysses", "ring", "tp", "dp", "pp", "ep"};
+  std::set<std::string_view> names{"ulysses", "ring", "tp", "dp", "pp", "ep", "etp"};
   std::set<std::string_view> symbols{"U", "R"};
   for (const Parameter* parameter : strategies::parameters()) {
     INFO(parameter->name);
