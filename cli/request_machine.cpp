@@ -301,7 +301,9 @@ void Reader::list_constants(const MachineSpec& machine) {
                        human(device.memory_bandwidth.value)),
            device.memory_bandwidth.source);
   }
-  const std::string& kernel = generation.attention.kernel;
+  const std::string& kernel = request().stack != nullptr
+                                  ? attention_of(*request().stack, generation).kernel
+                                  : generation.attention.kernel;
   if (job_.profile) {
     const auto blocks =
         std::ranges::count(machine.gpu.measured, kernel, &MeasuredAttention::kernels);

@@ -271,7 +271,9 @@ void Reader::check_layers() {
   const std::int64_t layers = request().model->layers;
   const std::int64_t stages =
       std::int64_t{step.pipeline.value_or(1)} * step.virtual_stages.value_or(1);
-  const auto deals = [&](std::int64_t n) { return can_stage(*request().model, n); };
+  const auto deals = [&](std::int64_t n) {
+    return can_stage(*request().model, n, kind_of(request().phase));
+  };
   if (stages <= 1 || deals(stages)) {
     return;
   }

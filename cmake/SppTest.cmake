@@ -27,10 +27,19 @@ elseif(CMAKE_BUILD_TYPE STREQUAL "Debug")
   set(SPP_TEST_PATIENCE 4)
 endif()
 
-# The code of tests itself is compiled quickly in sanitized builds (-O0): it calls what takes the time, and
+# Tests over many cases that are alike take one of so many (tests/conformance/cases.hpp): all of them in an
+# optimised build, which scripts/deep-check runs.
+set(SPP_TEST_THINNING 2)
+if(CMAKE_BUILD_TYPE STREQUAL "Release")
+  set(SPP_TEST_THINNING 1)
+elseif(CMAKE_BUILD_TYPE STREQUAL "Debug")
+  set(SPP_TEST_THINNING 8)
+endif()
+
+# The code of tests itself is compiled quickly (-O0) but in optimised builds: it calls what takes the time, and
 # there is as much of it as of what it tests.
 function(spp_compiled_quickly)
-  if(SPP_SANITIZE)
+  if(NOT CMAKE_BUILD_TYPE STREQUAL "Release")
     foreach(target IN LISTS ARGN)
       target_compile_options(${target} PRIVATE -O0)
     endforeach()
@@ -85,11 +94,9 @@ function(spp_test)
   if(arg_COST)
     set_tests_properties(${tests} PROPERTIES COST ${arg_COST})
   endif()
-  # Targets tests_unit and tests_cli: what the tests of these labels run; no part of `all`, since
-  # scripts/test runs them sanitized, in a build of their own.
+  # Targets tests_unit and tests_cli: what the tests of these labels run, which are all that is sanitized often.
   foreach(label IN ITEMS unit cli)
     if(label IN_LIST arg_LABELS)
-      set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL ON)
       add_dependencies(tests_${label} ${target})
     endif()
   endforeach()

@@ -76,7 +76,7 @@ FlopCount counted_flops(const Request& request) {
 FlopCount counted_flops(const Request& request, std::int64_t batch) {
   const Problem& p = request.problem;
   if (request.model && request.whole_step()) {
-    const StepKind kind = request.phase == StepPhase::train ? StepKind::train : StepKind::prefill;
+    const StepKind kind = kind_of(request.phase);
     const ModelFlops flops = model_flops(
         *request.model,
         {.seq = p.seq, .batch = batch, .mask = p.mask, .step = kind, .cached = p.cached});

@@ -37,6 +37,10 @@ struct Framework;  // planner/framework.hpp
 enum class StepPhase : std::uint8_t { forward, backward, forward_backward, prefill, train };
 std::string_view to_string(StepPhase);
 StepPhase parse_step_phase(std::string_view, std::string_view where);
+/// Of a whole step.
+inline StepKind kind_of(StepPhase phase) {
+  return phase == StepPhase::train ? StepKind::train : StepKind::prefill;
+}
 
 enum class FlopsConvention : std::uint8_t { causal_halved, full, model_6n };
 std::string_view to_string(FlopsConvention);

@@ -152,7 +152,7 @@ StepEvaluator::StepEvaluator(const Request& request)
                .kernels = &kernels_,
                .practice = &practice_,
                .dtype = request.problem.dtype,
-               .kind = request.phase == StepPhase::train ? StepKind::train : StepKind::prefill,
+               .kind = kind_of(request.phase),
                .cached = request.problem.cached}) {}
 
 StepEvaluator::Call StepEvaluator::simulate(const StepPlan& plan, const Problem& whole) const {

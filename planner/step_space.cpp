@@ -129,7 +129,7 @@ class Space {
       const bool wanted =
           given ? *request_.step.pipeline == stages
                 : stages == 1 || (stages_layers() && !alone() && has(&FrameworkAxes::pipeline) &&
-                                  can_stage(model_, stages));
+                                  can_stage(model_, stages, kind_of(request_.phase)));
       const auto sequence = static_cast<int>(left / stages);
       if (wanted && fits_fixed(sequence)) {
         experts_of({.tensor = tensor,
@@ -232,7 +232,8 @@ class Space {
                      has_order("interleaved") &&
                      (!request_.step.order || *request_.step.order == "interleaved");
     if (may && model_.predict_layers > 0) {  // laid out by hand
-      for (int v = 2; can_stage(model_, std::int64_t{point.pipeline} * v) && v <= most_by_hand;
+      for (int v = 2; can_stage(model_, std::int64_t{point.pipeline} * v, StepKind::train) &&
+                      v <= most_by_hand;
            v *= 2) {
         result.push_back(v);
       }
@@ -311,8 +312,8 @@ class Space {
     const double part = dense / plan.shards() + experts / plan.expert_replicas();
     const double whole = dense + experts;
     const int zero = zero_stages(request_, point).back();
-    const ParameterBytes parameters = parameter_bytes(
-        cost.weights, plan.format, train_ ? StepKind::train : StepKind::prefill, practice);
+    const ParameterBytes parameters =
+        parameter_bytes(cost.weights, plan.format, kind_of(request_.phase), practice);
     double all = zero == 3 && point.pipeline == 1 ? parameters.dense / plan.shards() +
                                                         parameters.experts / plan.expert_replicas()
                                                   : parameters.all();
@@ -405,8 +406,7 @@ class Space {
         all.working.at(r) = std::max(all.working.at(r), bytes.working);
       }
     }
-    for (const TensorOps& end :
-         {first_of(model_), last_of(model_, train_ ? StepKind::train : StepKind::prefill)}) {
+    for (const TensorOps& end : {first_of(model_), last_of(model_, kind_of(request_.phase))}) {
       const double backward = add(end, 1).second;
       for (double& all_backward : all.backward) {
         all_backward += backward;

@@ -84,7 +84,10 @@ double longest_of(std::span<const std::int64_t> layers, double ends) {
 
 }  // namespace
 
-bool can_stage(const Model& model, std::int64_t stages) {
+bool can_stage(const Model& model, std::int64_t stages, StepKind kind) {
+  if (kind == StepKind::prefill) {
+    return stages <= model.layers;
+  }
   const auto divides = [&](std::int64_t ends) { return (model.layers + ends) % stages == 0; };
   return stages == 1 || (stages <= model.layers + 2 &&
                          (model.predict_layers > 0 || divides(0) || divides(1) || divides(2)));

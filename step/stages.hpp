@@ -21,8 +21,9 @@ struct Stage {
 };
 
 /// Whether layers are dealt out to so many virtual stages: equally, embedding and head counted as a
-/// layer each or not, as Megatron-Core does; by hand where further tokens are predicted.
-bool can_stage(const Model& model, std::int64_t stages);
+/// layer each or not, as Megatron-Core does; by hand where further tokens are predicted. Engines of
+/// inference deal them out in any way (vLLM, SGLang: get_pp_indices).
+bool can_stage(const Model& model, std::int64_t stages, StepKind kind);
 
 /// By virtual stage. `even_times`: the loss head counts with the time that it takes, else it does
 /// not (or as a layer, where the layers do not divide). With so many layers that predict further

@@ -84,7 +84,7 @@ extern const Framework entry{
     .checked =
         "SGLang, by its documentation of 2026: "
         "https://docs.sglang.io/docs/advanced_features/prefill_cp",
-    .stack = "",
+    .stack = "sglang",
     .ways = ways,
     .trains = false,
     .infers = true,

@@ -92,7 +92,7 @@ extern const Framework entry{
     .checked =
         "vLLM, its main branch of 2026: "
         "https://github.com/vllm-project/vllm/blob/main/vllm/config/parallel.py",
-    .stack = "",
+    .stack = "vllm",
     .ways = ways,
     .trains = false,
     .infers = true,

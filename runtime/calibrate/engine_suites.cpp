@@ -210,7 +210,7 @@ class Attention {
       if (at > 0) {
         thin(probes, at, left);
       }
-      const std::size_t end = end_of_group(probes, at, left);
+      const std::size_t end = at < probes.size() ? end_of_group(probes, at, left) : at;
       if (end == at) {
         break;
       }

@@ -191,6 +191,22 @@ TEST_CASE("prompts pass the stages of a pipeline one behind the other") {
   CHECK(few["best"]["plan"]["micro_batches"] == 1);
 }
 
+TEST_CASE("prompts pass stages that have a layer more than others") {
+  const Json five = document_of(
+      sp_plan("plan --model gpt-oss-120b --seq 8K --phase prefill --topology dgx-h100 --gpus 5"));
+  CHECK(five["best"]["plan"]["pp"] == 5);  // of 36 layers
+  check_refused(sp_plan("plan --model llama-3.1-8b --seq 8K --phase prefill --topology dgx-h100 "
+                        "--nodes 5 --pp 40"),
+                2, "--pp: 32 layers do not divide into 40 stages (nearest: 32)");
+}
+
+TEST_CASE("servers cost as what they run") {
+  const Json plan = document_of(
+      sp_plan("plan --model llama-3.1-8b --seq 32K --topology dgx-a100 --framework sglang"));
+  CHECK(plan["request"]["stack"] == "sglang");
+  CHECK_THAT(plan["assumptions"].dump(), ContainsSubstring("FA2 varlen on a100-80g-sxm"));
+}
+
 TEST_CASE("servers cut each expert over their tensor ranks unless experts are dealt out") {
   const std::string work =
       "--model mixtral-8x7b --seq 8K --phase prefill --topology dgx-h100 --quiet --tp 8 ";

@@ -10,12 +10,11 @@
 
 namespace spp::test {
 
-/// Debug builds (the sanitizers' preset) are some twenty times slower: they take one of so many.
-#ifdef NDEBUG
-inline constexpr std::size_t thinning = 1;
-#else
-inline constexpr std::size_t thinning = 8;
-#endif
+/// Of cases that are alike, builds take one of so many: optimised ones all, sanitized ones, which
+/// are some twenty times slower, few (SppTest.cmake).
+inline constexpr std::size_t thinning = SPP_TEST_THINNING;
+/// Where few are taken anyway: half of them but in optimised builds.
+inline constexpr int halving = thinning > 1 ? 2 : 1;
 
 struct Case {
   Problem problem;

@@ -207,12 +207,12 @@ TEST_CASE("a folded simulation equals the unfolded one on 64 ranks") {
 
 TEST_CASE("a folded simulation of whole steps equals the unfolded one") {
   Count count;
-  test::OneIn third(3);
+  test::OneIn some(3 * test::halving);
   for (const int tensor : {1, 2}) {
     for (const int sequence : {1, 2, 4}) {
       for (const test::StepCase& c : test::step_cases(sequence, tensor, 3)) {
         for (const World& world : worlds(c.plan().ranks())) {
-          if (!third.takes()) {
+          if (!some.takes()) {
             continue;
           }
           INFO(c.text() << " | " << world.name);
@@ -221,7 +221,7 @@ TEST_CASE("a folded simulation of whole steps equals the unfolded one") {
       }
     }
   }
-  CHECK(count.folded > 10);
+  CHECK(count.folded > 10 / test::halving);
 }
 
 TEST_CASE("a folded simulation of steps whose shards have copies equals the unfolded one") {
@@ -247,12 +247,12 @@ TEST_CASE("a folded simulation of steps whose shards have copies equals the unfo
 // matrices that are whole on every tensor rank turn in them, too.
 TEST_CASE("a step whose tensor ranks are alike takes nearly as long as it does") {
   int folded = 0;
-  test::OneIn third(3);
+  test::OneIn some(3 * test::halving);
   for (const int tensor : {2, 4}) {
     for (const int sequence : {1, 2, 4}) {
       for (const test::StepCase& c : test::step_cases(sequence, tensor, 3)) {
         for (const World& world : worlds(c.plan().ranks())) {
-          if (world.machine.cpu_share > 0 || !third.takes()) {
+          if (world.machine.cpu_share > 0 || !some.takes()) {
             continue;  // ranks that share cores wait for each other in other ways
           }
           INFO(c.text() << " | " << world.name);
@@ -273,7 +273,7 @@ TEST_CASE("a step whose tensor ranks are alike takes nearly as long as it does")
       }
     }
   }
-  CHECK(folded > 10);
+  CHECK(folded > 10 / test::halving);
 }
 
 TEST_CASE("loops that are like another are simulated as what they are, bit for bit") {

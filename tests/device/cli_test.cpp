@@ -86,7 +86,7 @@ TEST_CASE("a calibration of emulated nodes has a network") {
 }
 
 TEST_CASE("a calibration of a GPU for every rank is a machine of as many") {
-  const Json machine = calibrated("", "2").at("machine");
+  const Json machine = calibrated(" --suite links,attention", "2").at("machine");
   CHECK(machine.at("gpus_per_node").at("value") == 2);
   CHECK(machine.at("intra").at("medium") == "nvlink");
   CHECK_FALSE(machine.contains("device"));

@@ -125,7 +125,7 @@ class DeepCheck(unittest.TestCase):
         self.assertEqual(self.check("dev")[2], [])
 
     def test_a_part_that_was_stopped_goes_on(self):
-        state = self.root / "build/deep-check/dev.json"
+        state = self.root / "build/deep-check/units.json"
         with subprocess.Popen([self.root / "scripts/deep-check"], cwd=self.root, text=True, stderr=subprocess.PIPE,
                               env={**self.environment, "STOP_AFTER": "unit.one"}) as run:
             while run.poll() is None and not (state.exists() and "unit.one" in state.read_text()):
@@ -133,12 +133,12 @@ class DeepCheck(unittest.TestCase):
             run.send_signal(signal.SIGINT)
             said = run.stderr.read()
         self.assertEqual(run.returncode, 130, said)
-        self.assertIn("scripts/deep-check dev goes on", said)
-        self.assertNotIn("tsan", said)
-        self.assertFalse((self.root / "reports/deep/dev.json").exists())
+        self.assertIn("scripts/deep-check units goes on", said)
+        self.assertNotIn("cases", said)
+        self.assertFalse((self.root / "reports/deep/units.json").exists())
         self.assertEqual(self.log.read_text().split(), ["unit.one"])
         self.log.unlink()
-        self.assertEqual(self.check("dev")[::2], (0, ["unit.two"]), self.said)
+        self.assertEqual(self.check("units")[::2], (0, ["unit.two"]), self.said)
 
     def test_other_sources_are_tested_again_but_a_report_is_no_change(self):
         self.check("dev")
@@ -204,8 +204,8 @@ class DeepCheck(unittest.TestCase):
         code, out, _ = self.check("--status")
         lines = out.splitlines()
         self.assertEqual(code, 0)
-        self.assertRegex(lines[0], r"^deep-check dev: passed 3 commits ago \(\d{4}-\d\d-\d\d\)$")
-        self.assertEqual(lines[1], "deep-check tsan: WARNING: has never passed")
+        self.assertRegex(lines[2], r"^deep-check dev: passed 3 commits ago \(\d{4}-\d\d-\d\d\)$")
+        self.assertEqual(lines[3], "deep-check tsan: WARNING: has never passed")
         empty = "commit refs/heads/main\ncommitter n <e@e> 0 +0000\ndata 0\n\n"
         first = empty.replace("data 0\n", "data 0\nfrom refs/heads/main^0\n", 1)
         subprocess.run(["git", "fast-import", "--quiet"], cwd=self.root, check=True, text=True,
@@ -215,7 +215,7 @@ class DeepCheck(unittest.TestCase):
     def test_an_unknown_part_is_refused(self):
         code, _, _ = self.check("devv")
         self.assertEqual(code, 2)
-        self.assertIn("unknown part 'devv' (one of: dev, tsan, tidy, fuzz, valgrind, numerics, answers)", self.said)
+        self.assertIn("unknown part 'devv' (one of: units, cases, dev, tsan, tidy, fuzz, valgrind, numerics, answers)", self.said)
 
 
 if __name__ == "__main__":

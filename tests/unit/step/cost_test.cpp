@@ -76,14 +76,17 @@ TEST_CASE("layers are dealt out to stages with their ends, or by hand") {
   Model model = TinyStep().model;
   model.layers = 61;
   for (const int stages : {1, 2, 3, 7, 9, 31, 61, 62, 63}) {
-    CHECK(can_stage(model, stages));
+    CHECK(can_stage(model, stages, StepKind::train));
   }
   for (const int stages : {4, 16, 32, 64}) {
-    CHECK_FALSE(can_stage(model, stages));
+    CHECK_FALSE(can_stage(model, stages, StepKind::train));
   }
+  CHECK(can_stage(model, 4, StepKind::prefill));
+  CHECK_FALSE(can_stage(model, 62, StepKind::prefill));
   model.predict_layers = 1;  // DeepSeek-V3's 16 x 2 stages
-  CHECK((can_stage(model, 16) && can_stage(model, 32) && can_stage(model, 63)));
-  CHECK_FALSE(can_stage(model, 64));
+  CHECK((can_stage(model, 16, StepKind::train) && can_stage(model, 32, StepKind::train) &&
+         can_stage(model, 63, StepKind::train)));
+  CHECK_FALSE(can_stage(model, 64, StepKind::train));
 }
 
 TEST_CASE("layers that predict further tokens stand before the loss head, where that is shorter") {
