@@ -234,11 +234,20 @@ class OpWriter {
   void transfer(const TensorOp& op, KernelRole role, LayerTransfer work, bool beside = false) {
     ops_.push_back({.name = op.name, .role = role, .work = work, .beside = beside});
   }
-  /// Rows to the ranks of their experts, then to all that share these; or back, summed first.
+  /// Rows to the ranks of their experts, then to all that share these; or back, summed first. What
+  /// comes back is of all tokens on every tensor rank where these have copies of them.
   void move_rows(const TensorOp& op, KernelRole role, bool to_experts) {
     const LayerSplit& split = shapes_.local().split;
     const bool dispatches = std::get<ExpertRoute>(op.work).direction == RouteDirection::dispatch;
+    const bool copies = shapes_.exchanges() && split.tensor > 1 && !shapes_.sequence_parallel();
     for (std::size_t i = 0; i < op.reads.size(); ++i) {
+      const Bytes all = shapes_.token_bytes(dispatches ? op.reads[i] : op.writes[i]);
+      if (copies && shapes_.has_experts_beside()) {
+        if (!to_experts) {
+          transfer(op, role, CommKind::all_reduce, all);
+        }
+        continue;
+      }
       const Bytes routed = shapes_.bytes(dispatches ? op.reads[i] : op.writes[i]);
       const Bytes received = shapes_.bytes(dispatches ? op.writes[i] : op.reads[i]);
       const LayerTransfer sent{.kind = CommKind::all_to_all,
@@ -255,6 +264,9 @@ class OpWriter {
       }
       if (split.expert > 1 && !to_experts) {
         transfer(op, role, sent);
+      }
+      if (copies && !to_experts) {
+        transfer(op, role, CommKind::all_gather, all);
       }
     }
   }

@@ -25,8 +25,9 @@ LocalShapes::LocalShapes(const TensorOps& ops, const LocalTokens& local)
 }
 
 std::int64_t LocalShapes::own_tokens() const {
-  return local_->split.sequence_parallel ? part_of(local_->rows(), local_->split.tensor)
-                                         : local_->rows();
+  return local_->split.sequence_parallel || exchanges()
+             ? part_of(local_->rows(), local_->split.tensor)
+             : local_->rows();
 }
 
 std::int64_t LocalShapes::all_rows(LayerTensorId id) const {
@@ -114,6 +115,11 @@ StateScan LocalShapes::heads(const StateScan& scan) const {
 
 bool LocalShapes::exchanges() const {
   return local_->split.expert > 1 || local_->split.expert_tensor > 1;
+}
+
+bool LocalShapes::has_experts_beside() const {
+  const LayerSplit& split = local_->split;
+  return !split.sequence_parallel && split.tensor % (split.expert * split.expert_tensor) == 0;
 }
 
 bool LocalShapes::gathers(const TensorOp& op, LayerTensorId read) const {

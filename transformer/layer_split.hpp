@@ -68,6 +68,8 @@ class LocalShapes {
   [[nodiscard]] Bytes bytes(LayerTensorId id) const { return sized(rows(id), id); }
   [[nodiscard]] Bytes bytes(const LayerTensors& ids) const;
   [[nodiscard]] Bytes all_bytes(LayerTensorId id) const { return sized(all_rows(id), id); }
+  /// With a row for each token.
+  [[nodiscard]] Bytes token_bytes(LayerTensorId id) const { return sized(local_->rows(), id); }
   /// Of all rows of an operation that gathers or scatters, `width` of `id`: of entries, all there
   /// are.
   [[nodiscard]] Bytes all_bytes(const TensorOp& op, LayerTensorId id) const {
@@ -91,13 +93,17 @@ class LocalShapes {
   [[nodiscard]] std::int64_t experts(std::int64_t all) const;
   /// Experts are on several ranks.
   [[nodiscard]] bool exchanges() const;
+  /// All experts are on ranks that have copies of the same tokens, each of which takes from its own
+  /// what is its experts'.
+  [[nodiscard]] bool has_experts_beside() const;
   [[nodiscard]] bool sequence_parallel() const { return local_->split.sequence_parallel; }
 
   [[nodiscard]] const TensorOps& ops() const { return *ops_; }
   [[nodiscard]] const LocalTokens& local() const { return *local_; }
 
  private:
-  /// Tokens whose norms and routes this rank computes.
+  /// Tokens whose norms and routes this rank computes. Where ranks that have copies of them
+  /// exchange rows of experts, each does so for a part.
   [[nodiscard]] std::int64_t own_tokens() const;
   [[nodiscard]] Bytes sized(std::int64_t rows, LayerTensorId id) const;
 

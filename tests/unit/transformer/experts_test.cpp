@@ -141,6 +141,26 @@ TEST_CASE("ranks that share experts have all of their rows and a part of their w
             "unpermute 288 B", "shared sum 288 B", "residual 2 288 B"});
 }
 
+TEST_CASE("tensor ranks that have copies of tokens send no row twice") {
+  const TensorOps layer = layer_of(tiny_experts());
+  // All experts are beside: each rank takes what is its experts', and all add up [6,8].
+  const auto beside = lines_from(
+      "permute", forward_ops(layer, on({.tensor = 2, .sequence_parallel = false, .expert = 2})));
+  CHECK(beside == std::vector<std::string>{"permute 264 B", "experts up 6x12x8 of 2",
+                                           "experts activation 240 B", "experts down 6x8x6 of 2",
+                                           "combine all_reduce tensor 96 B", "unpermute 192 B",
+                                           "shared sum 288 B", "residual 2 288 B"});
+  // They are elsewhere, too: a rank sends what is routed of half of them.
+  const auto elsewhere = lines_from(
+      "dispatch", forward_ops(layer, on({.tensor = 2, .sequence_parallel = false, .expert = 4})));
+  CHECK(elsewhere ==
+        std::vector<std::string>{"dispatch all_to_all expert 96 B",
+                                 "dispatch all_to_all expert 24 B", "experts up 6x12x8 of 1",
+                                 "experts activation 240 B", "experts down 6x8x6 of 1",
+                                 "combine all_to_all expert 96 B", "combine all_gather tensor 96 B",
+                                 "unpermute 192 B", "shared sum 288 B", "residual 2 288 B"});
+}
+
 TEST_CASE("the fullest rank's experts receive more and send more back") {
   const TensorOps layer = layer_of(tiny_experts());
   const auto lines = lines_from("dispatch", forward_ops(layer, on({.expert = 2}, 1.5)));
