@@ -300,17 +300,20 @@ class StepClock {
     return (links_.message(message_bytes()) + gathered).count();
   }
 
+  /// The slowest stage's work, and what the first prompt takes through the others: of any rank the
+  /// time that it waits, for its first or for the last one's end.
   StepCost prefill() {
-    PassTime all;
     std::size_t slowest = 0;
+    double through = 0;
     for (std::size_t s = 0; s < forward_.size(); ++s) {
-      all += forward_[s];
+      through += forward_[s].total();
       slowest = forward_[s].total() > forward_[slowest].total() ? s : slowest;
     }
-    all += real_of(plan_.micro_batches - 1) * forward_[slowest];
-    cost_.parts = all.parts;
-    cost_.hidden = all.hidden;
+    const PassTime work = real_of(plan_.micro_batches) * forward_[slowest];
+    cost_.parts = work.parts;
+    cost_.hidden = work.hidden;
     cost_.slowest = static_cast<int>(slowest) % plan_.pipeline;
+    cost_.parts[StepPart::bubble] += std::max(0.0, through - forward_[slowest].total());
     cost_.parts[StepPart::pp] +=
         real_of(std::int64_t{plan_.pipeline} * plan_.virtual_stages - 1) * message_time();
     return cost_;

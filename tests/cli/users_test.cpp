@@ -195,6 +195,10 @@ TEST_CASE("prompts pass stages that have a layer more than others") {
   const Json five = document_of(
       sp_plan("plan --model gpt-oss-120b --seq 8K --phase prefill --topology dgx-h100 --gpus 5"));
   CHECK(five["best"]["plan"]["pp"] == 5);  // of 36 layers
+  // Of one prompt four stages wait while one works: the longest has 8 layers.
+  const Json& predicted = five["best"]["predicted"];
+  CHECK(predicted["parts_s"]["bubble"].get<double>() / predicted["step_s"].get<double>() ==
+        Approx(28.0 / 36).margin(0.02));
   check_refused(sp_plan("plan --model llama-3.1-8b --seq 8K --phase prefill --topology dgx-h100 "
                         "--nodes 5 --pp 40"),
                 2, "--pp: 32 layers do not divide into 40 stages (nearest: 32)");
