@@ -68,16 +68,15 @@ void add_savings(const Arguments& arguments, const Job& job, std::vector<Change>
   }
 }
 
+/// More of the nodes that there are.
 void add_gpus(const Arguments& arguments, const Job& job, const std::string& before,
               std::vector<Change>& changes) {
   const sim::Cluster* cluster = job.request.cluster;
   if (cluster == nullptr) {
     return;
   }
-  const int nodes = cluster->nodes();
-  const int all = nodes * cluster->gpus_per_node();
-  const Arguments whole = arguments.without("gpus");
-  if (nodes == 1) {
+  const int all = cluster->nodes() * cluster->gpus_per_node();
+  if (cluster->nodes() == 1) {
     constexpr int few = 16;  // up to so many, every number is tried
     for (int gpus = job.request.gpus + 1; gpus < all; gpus = gpus < few ? gpus + 1 : 2 * gpus) {
       changes.push_back({fmt::format("{}{} GPUs", before, gpus),
@@ -85,14 +84,23 @@ void add_gpus(const Arguments& arguments, const Job& job, const std::string& bef
     }
   }
   if (job.request.gpus < all) {
-    changes.push_back({fmt::format("{}{} GPUs", before, all), whole});
+    changes.push_back({fmt::format("{}{} GPUs", before, all), arguments.without("gpus")});
   }
-  if (cluster->machine().inter) {  // by one more, whose number may divide better
-    changes.push_back({fmt::format("{}{} nodes", before, nodes + 1),
-                       whole.with("nodes", fmt::format("{}", nodes + 1))});
+}
+
+void add_nodes(const Arguments& arguments, const Job& job, const std::string& before,
+               std::vector<Change>& changes) {
+  const sim::Cluster* cluster = job.request.cluster;
+  if (cluster == nullptr || !cluster->machine().inter) {
+    return;
   }
+  const int nodes = cluster->nodes();
+  const Arguments whole = arguments.without("gpus");
+  // By one more, whose number may divide better.
+  changes.push_back({fmt::format("{}{} nodes", before, nodes + 1),
+                     whole.with("nodes", fmt::format("{}", nodes + 1))});
   constexpr int most_times = 64;
-  for (int times = 2; cluster->machine().inter && times <= most_times; times *= 2) {
+  for (int times = 2; times <= most_times; times *= 2) {
     changes.push_back({.what = fmt::format("{}{} nodes", before, nodes * times),
                        .arguments = whole.with("nodes", fmt::format("{}", nodes * times)),
                        .nodes = nodes * times});
@@ -168,6 +176,11 @@ std::vector<Change> changes_of(const Arguments& arguments, const Job& job) {
   const bool train = job.request.phase == StepPhase::train;
   add_batches(arguments, job, changes);
   add_gpus(arguments, job, "", changes);
+  // As engines round any checkpoint when they load it.
+  if (job.request.phase == StepPhase::prefill && !arguments.has("gemm-format")) {
+    changes.push_back({"weights in fp8", arguments.with("gemm-format", "fp8")});
+  }
+  add_nodes(arguments, job, "", changes);
   if (train && !arguments.has("global-batch")) {  // that data parallelism can split
     changes.push_back({fmt::format("a global batch of {}", job.request.gpus),
                        arguments.with("global-batch", fmt::format("{}", job.request.gpus))});
@@ -178,6 +191,7 @@ std::vector<Change> changes_of(const Arguments& arguments, const Job& job) {
   }
   if (open.line() != arguments.line()) {
     add_gpus(open, job, "nothing fixed, ", changes);
+    add_nodes(open, job, "nothing fixed, ", changes);
   }
   return changes;
 }

@@ -396,6 +396,10 @@ TEST_CASE("what fits is near") {
                 "--gpus-per-node 8") == "2 GPUs");
   CHECK(nearest("--model gpt-oss-120b --seq 8K --phase prefill --topology dgx-h100 --gpus 1") ==
         "3 GPUs");
+  CHECK(nearest("--model llama-3.1-405b --seq 8K --phase prefill --topology dgx-h100") ==
+        "weights in fp8");
+  CHECK(nearest("--model llama-3.1-405b --seq 8K --phase prefill --topology dgx-a100") ==
+        "2 nodes");  // whose GPUs multiply no fp8
   CHECK(nearest("--model llama-3.1-70b --seq 32K --topology dgx-h100 --nodes 3 --global-batch 64 "
                 "--framework deepspeed") == "a global batch of 66");
 }
