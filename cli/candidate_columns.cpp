@@ -84,6 +84,15 @@ std::vector<CandidateColumn> plan_columns(const Request& request) {
                        [](const Candidate& c) { return c.plan.expert_tensor > 1; }, "ETP", 0,
                        "etp: ranks that each expert is cut over"});
     columns.push_back(
+        {"to experts", true,
+         [](const Candidate& c) {
+           return c.plan.exchanges_experts() ? std::string(to_string(c.plan.to_experts)) : "-";
+         },
+         [](const Candidate& c) {
+           return c.plan.exchanges_experts() && c.plan.to_experts != Dispatcher::all_to_all;
+         },
+         "dispatcher"});
+    columns.push_back(
         {"batch", true,
          [](const Candidate& c) {
            return fmt::format("{}x{}", c.plan.micro_batches, c.plan.micro_batch);

@@ -108,6 +108,10 @@ constexpr std::array table{
            degrees},
     Option{"ep", "E", "expert parallel degree, within tp*U*R*dp", degrees},
     Option{"etp", "T", "tensor parallel degree of each expert, beside --ep", degrees},
+    Option{"dispatcher", "all-to-all|all-gather",
+           "how tokens come to experts on other ranks: each to its own, or all to all of them "
+           "(plan: the faster)",
+           degrees},
     Option{"zero", "0|1|2|3", "ZeRO stage over U*R*dp ranks (plan: the fastest that fits; else 1)",
            degrees},
     Option{"zero-group", "N", "ranks that its states are cut over (default: all U*R*dp)", degrees},

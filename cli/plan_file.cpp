@@ -88,7 +88,7 @@ void adopt_plan(Arguments& arguments, const JsonView& plan, Sequences of) {
   std::vector<std::string_view> known{
       "strategy",  "layout",      "order",         "heads",          "rank_order", "cfg",
       "pipeline",  "micro_batch", "micro_batches", "virtual_stages", "zero",       "zero_group",
-      "recompute", "offload",     "gemm_format",   "groups"};
+      "recompute", "offload",     "dispatcher",    "gemm_format",    "groups"};
   known.insert(known.end(), degrees.begin(), degrees.end());
   plan.allow_only(known);
   arguments.set_default("strategy", plan.at("strategy").string());
@@ -98,12 +98,13 @@ void adopt_plan(Arguments& arguments, const JsonView& plan, Sequences of) {
     }
   }
   adopt_step(arguments, plan, of);
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 7> words{
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 8> words{
       {{"layout", "layout"},
        {"heads", "heads-policy"},
        {"rank_order", "rank-order"},
        {"pipeline", "pipeline"},
        {"offload", "offload"},
+       {"dispatcher", "dispatcher"},
        {"gemm_format", "gemm-format"},
        {"recompute", "recompute"}}};
   for (const auto& [key, option] : words) {

@@ -248,6 +248,10 @@ Json degrees_json(const SequencePlan& plan) {
 
 }  // namespace
 
+Json dispatcher_json(const StepPlan& plan) {
+  return plan.exchanges_experts() ? Json(spp::to_string(plan.to_experts)) : Json();
+}
+
 Json to_json(const StepPlan& plan, Groups groups) {
   const SequencePlan& attention = plan.attention;
   Json order = Json::array();
@@ -278,6 +282,7 @@ Json to_json(const StepPlan& plan, Groups groups) {
                {"virtual_stages", plan.virtual_stages},
                {"ep", plan.expert},
                {"etp", plan.expert_tensor},
+               {"dispatcher", dispatcher_json(plan)},
                {"pipeline", plan.pipeline > 1 ? Json(plan.order) : Json()},
                {"micro_batch", plan.micro_batch},
                {"micro_batches", plan.micro_batches},

@@ -14,6 +14,8 @@ namespace spp::cli {
 /// Groups of ranks are listed, or are empty lists: the degrees and the order say them, too.
 enum class Groups : std::uint8_t { listed, left_out };
 Json to_json(const StepPlan& plan, Groups groups = Groups::listed);
+/// How tokens come to experts; null: these lie on no other rank.
+Json dispatcher_json(const StepPlan& plan);
 Json to_json(const Candidate& candidate, Groups groups = Groups::listed);
 Json to_json(const std::vector<Assumption>& assumptions);
 /// One phase, simulated. `streams`: their names.

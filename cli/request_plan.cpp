@@ -1,5 +1,6 @@
 // The degrees of a request, and the one plan that they describe.
 #include "base/error.hpp"
+#include "cli/report_json.hpp"
 #include "cli/request_reader.hpp"
 #include "machine/gemm_cost.hpp"
 #include "parallel/pipeline/pipeline.hpp"
@@ -80,6 +81,9 @@ void Reader::step_degrees() {
   if (const auto v = args_.find("offload")) {
     step.offload = parse_offload(*v, "--offload");
   }
+  if (const auto v = args_.find("dispatcher")) {
+    step.to_experts = parse_dispatcher(*v, "--dispatcher");
+  }
   if (const auto v = args_.find("gemm-format")) {
     step.format = parse_gemm_format(*v, "--gemm-format");
     if (request().cluster != nullptr) {
@@ -120,6 +124,7 @@ void Reader::step_degrees() {
   resolve("pp", or_null(step.pipeline));
   resolve("ep", or_null(step.expert));
   resolve("etp", or_null(step.expert_tensor));
+  resolve("dispatcher", step.to_experts ? Json(to_string(*step.to_experts)) : Json());
   resolve("virtual_stages", or_null(step.virtual_stages));
   resolve("pipeline", or_null(step.order));
   resolve("zero", or_null(step.zero));
@@ -149,6 +154,7 @@ void Reader::check_idle() {
   refuse(!r.whole_step() && step.format != GemmFormat::plain, "gemm-format", whole);
   refuse(!r.whole_step() && step.order.has_value(), "pipeline", whole);
   refuse(!r.whole_step() && step.zero_group.has_value(), "zero-group", whole);
+  refuse(!r.whole_step() && step.to_experts.has_value(), "dispatcher", whole);
   const int zero = step.zero.value_or(0);
   refuse(!train && zero > 0 && (!r.whole_step() || zero < 3), "zero",
          r.whole_step() ? "1 and 2 cut what only a train step has, 3 weights, too" : whole);
@@ -263,6 +269,11 @@ void Reader::check_step() {
     throw InputError("--etp", fmt::format("{}, and {} has no experts", *step.expert_tensor,
                                           request().model->name));
   }
+  if (step.to_experts && experts == 0) {
+    throw InputError("--dispatcher",
+                     fmt::format("{}, and {} has no experts", to_string(*step.to_experts),
+                                 request().model->name));
+  }
   check_layers();
 }
 
@@ -338,7 +349,7 @@ std::string option_of(std::string_view rule) {
       return fmt::format("--{}", parameter->name);
     }
   }
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 11> options{
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 12> options{
       {{"heads", "--ulysses"},
        {"rank-order", "--rank-order"},
        {"layout", "--layout"},
@@ -348,6 +359,7 @@ std::string option_of(std::string_view rule) {
        {"pipeline", "--pipeline"},
        {"expert", "--ep"},
        {"expert-tensor", "--etp"},
+       {"dispatcher", "--dispatcher"},
        {"zero", "--zero"},
        {"batch", "--global-batch"}}};
   const auto it =
@@ -427,6 +439,7 @@ StepPlan read_plan(Job& job) {
   job.resolved["pp"] = plan.pipeline;
   job.resolved["ep"] = plan.expert;
   job.resolved["etp"] = plan.expert_tensor;
+  job.resolved["dispatcher"] = dispatcher_json(plan);
   job.resolved["virtual_stages"] = plan.virtual_stages;
   job.resolved["pipeline"] = plan.pipeline > 1 ? Json(plan.order) : Json();
   job.resolved["batch"] =

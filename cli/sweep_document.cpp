@@ -114,9 +114,10 @@ std::vector<std::string_view> columns_of_plan() {
   for (const Parameter* parameter : strategies::parameters()) {
     columns.push_back(parameter->name);
   }
-  columns.insert(columns.end(), {"layout", "order", "heads", "tp", "dp", "cfg", "pp", "ep", "etp",
-                                 "rank_order", "virtual_stages", "pipeline", "zero", "zero_group",
-                                 "recompute", "offload", "micro_batch", "micro_batches"});
+  columns.insert(columns.end(),
+                 {"layout", "order", "heads", "tp", "dp", "cfg", "pp", "ep", "etp", "dispatcher",
+                  "rank_order", "virtual_stages", "pipeline", "zero", "zero_group", "recompute",
+                  "offload", "micro_batch", "micro_batches"});
   return columns;
 }
 constexpr std::array<std::string_view, 8> predicted_columns{

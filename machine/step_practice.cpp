@@ -206,7 +206,7 @@ StepPractice counting_on_device(StepPractice practice) {
 
 StepPractice read_step_practice(const JsonView& step) {
   StepPractice practice = default_practice();
-  std::vector<std::string_view> known{"selective", "recompute", "offload", "zero"};
+  std::vector<std::string_view> known{"selective", "recompute", "offload", "dispatcher", "zero"};
   for (const TimeKey& k : times) {
     known.push_back(k.key);
     if (const auto view = step.find(k.key)) {
@@ -238,6 +238,10 @@ StepPractice read_step_practice(const JsonView& step) {
   if (const auto offload = step.find("offload")) {
     offload->allow_only({"kind", "source"});
     practice.offload = offload->at("kind").string();
+  }
+  if (const auto dispatcher = step.find("dispatcher")) {
+    dispatcher->allow_only({"kind", "source"});
+    practice.dispatcher = dispatcher->at("kind").string();
   }
   if (const auto zero = step.find("zero")) {
     zero->allow_only({"stage", "source"});

@@ -107,6 +107,7 @@ struct StepPractice {
   // ---- what it does unless told
   std::string recompute;           // computes again: "none", "selective", "full"; "": not known
   std::string offload;             // to the host's memory: "none", "optimizer", …; "": nothing
+  std::string dispatcher;          // to experts: "all-to-all", "all-gather"; "": either
   std::optional<int> zero;         // stage
   Sourced<double> virtual_stages;  // of a rank, where they interleave; 0: a layer each
   Sourced<double> stage_micro_batches;  // micro-batches for each virtual stage; 0: not known

@@ -23,6 +23,7 @@ namespace spp {
 struct Launch {
   SequencePlan attention;  // of one tensor rank's heads
   int tp = 1, pp = 1, dp = 1, ep = 1, etp = 1;
+  Dispatcher to_experts = Dispatcher::all_to_all;
   int cfg = 1;  // groups of GPUs that compute the branches of a guided denoising step
   int virtual_stages = 1;
   std::string order;  // of micro-batches in the pipeline
@@ -139,6 +140,9 @@ struct FrameworkAxes {
   bool data = true;
   std::span<const std::string_view> orders{};  // of micro-batches in a pipeline, in training
   ExpertRanks expert_ranks = ExpertRanks::any;
+  /// How tokens come to experts without further packages, its default first; empty: as the stack
+  /// does.
+  std::span<const Dispatcher> dispatchers{};
   bool guidance = false;      // the branches of a guided denoising step on GPUs of their own
   bool shard_copies = false;  // ZeRO's shards over some of the data ranks, the others have copies
 

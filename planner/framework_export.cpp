@@ -17,15 +17,16 @@ namespace spp {
 Launch launch_of(const Request& request, const Candidate& candidate) {
   const StepPlan& plan = candidate.plan;
   // By name, all of them: what a plan says more does not compile until it is said here, too.
-  const auto& [attention, tensor, tensor_sequence, data, guided, expert, expert_tensor, pipeline,
-               virtual_stages, order, micro_batch, micro_batches, zero, zero_group, recompute,
-               offload, offloaded, format, wide_attention] = plan;
+  const auto& [attention, tensor, tensor_sequence, data, guided, expert, expert_tensor, to_experts,
+               pipeline, virtual_stages, order, micro_batch, micro_batches, zero, zero_group,
+               recompute, offload, offloaded, format, wide_attention] = plan;
   Launch launch{.attention = attention,
                 .tp = tensor,
                 .pp = pipeline,
                 .dp = plan.dp(),
                 .ep = expert,
                 .etp = expert_tensor,
+                .to_experts = to_experts,
                 .cfg = plan.cfg(),
                 .virtual_stages = virtual_stages,
                 .order = order,

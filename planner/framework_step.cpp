@@ -143,6 +143,14 @@ void add_experts(const Framework& f, const Request& request, const StepPlan& pla
         because("expert", fmt::format("{} splits experts whole or each of them, not both", f.name),
                 f.checked));
   }
+  const std::span<const Dispatcher> known = f.axes.dispatchers;
+  if (plan.exchanges_experts() && !known.empty() &&
+      std::ranges::find(known, plan.to_experts) == known.end()) {
+    reasons.push_back(because(
+        "dispatcher",
+        fmt::format("{} has no {} dispatcher of its own", f.name, to_string(plan.to_experts)),
+        f.checked));
+  }
 }
 
 void add_tensor(const Framework& f, const Way* way, const Request& request, const StepPlan& plan,

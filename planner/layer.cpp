@@ -98,6 +98,7 @@ LayerQuestion step_question(const Request& request, const StepPlan& plan) {
                             .micro_batches = static_cast<int>(plan.micro_batches)},
                .recompute = plan.recompute,
                .expert = plan.expert,
+               .to_experts = plan.to_experts,
                .order = order,
                .units = units_of(*request.model, plan, practice),
                .messages_overlap = pipelines::by_name(order, "--pipeline").overlaps &&

@@ -72,9 +72,10 @@ struct StepChoices {
   std::optional<int> tensor, pipeline, data, expert, expert_tensor, virtual_stages;
   std::optional<std::string> order;  // of micro-batches
   std::optional<std::int64_t> micro_batch, global_batch;
-  std::optional<int> zero, zero_group;  // not given: the fastest that fits; over all replicas
-  std::optional<Recompute> recompute;   // not given: the fastest that fits
-  std::optional<Offload> offload;       // not given: nothing
+  std::optional<int> zero, zero_group;   // not given: the fastest that fits; over all replicas
+  std::optional<Recompute> recompute;    // not given: the fastest that fits
+  std::optional<Offload> offload;        // not given: nothing
+  std::optional<Dispatcher> to_experts;  // not given: the faster
   GemmFormat format = GemmFormat::plain;
   Guidance guidance = Guidance::none;  // else global_batch is two branches of each sequence
 

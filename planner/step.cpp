@@ -2,6 +2,7 @@
 #include "planner/step.hpp"
 
 #include "planner/evaluator.hpp"
+#include "planner/framework.hpp"
 #include "schedule/documents.hpp"
 #include "sim/thinned.hpp"
 #include "step/linear_attention.hpp"
@@ -50,6 +51,19 @@ Recomputation recomputation_of(const Request& request, Recompute kind) {
     text += (text.back() == ':' ? "" : ",") + module;
   }
   return parse_recomputation(text, "stack");
+}
+
+std::vector<Dispatcher> dispatchers_of(const Request& request) {
+  if (request.step.to_experts) {
+    return {*request.step.to_experts};
+  }
+  if (const Framework* f = request.framework; f != nullptr && !f->axes.dispatchers.empty()) {
+    return {f->axes.dispatchers.begin(), f->axes.dispatchers.end()};
+  }
+  if (const std::string& kind = practice_of(request).dispatcher; !kind.empty()) {
+    return {parse_dispatcher(kind, "stack")};
+  }
+  return {Dispatcher::all_to_all, Dispatcher::all_gather};
 }
 
 Problem problem_of(const LayerRun& run, const Request& request) {
@@ -246,7 +260,7 @@ const StepEvaluator::Call* StepEvaluator::call_of(const StepPlan& plan, const La
 
 std::vector<AttentionCost> StepEvaluator::costs_of(const StepPlan& plan) {
   std::vector<AttentionCost> costs;
-  for (const LayerRun& run : common_.layers().runs) {
+  for (const LayerRun& run : common_.layers(plan.to_experts).runs) {
     const Call* call = call_of(plan, run);
     costs.push_back(call != nullptr ? call->cost : AttentionCost{});
   }
@@ -291,7 +305,7 @@ StepEvaluation StepEvaluator::timed(const StepPlan& plan, std::vector<MemoryByte
   StepEvaluation e{.plan = plan, .memory = std::move(memory)};
   std::vector<AttentionCost> costs;
   double spread = 0;
-  for (const LayerRun& run : common_.layers().runs) {
+  for (const LayerRun& run : common_.layers(plan.to_experts).runs) {
     const Call* found = call_of(plan, run);
     costs.push_back(found != nullptr ? found->cost : AttentionCost{});
     if (found == nullptr) {

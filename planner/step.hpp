@@ -105,6 +105,9 @@ AttentionQuestion attention_question(const Request& request, const StepPlan& pla
 
 /// What "selective" computes again under the request's stack.
 Recomputation recomputation_of(const Request& request, Recompute kind);
+/// How tokens may come to experts on other ranks, unless the question says: as the framework can,
+/// else as the stack does; what it does unless told first.
+std::vector<Dispatcher> dispatchers_of(const Request& request);
 /// How the request's stack runs a step.
 const StepPractice& practice_of(const Request& request);
 

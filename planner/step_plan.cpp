@@ -38,6 +38,7 @@ StepPlan around(const Request& request) {
   plan.data = given.data.value_or(1);
   plan.expert = given.expert.value_or(1);
   plan.expert_tensor = given.expert_tensor.value_or(1);
+  plan.to_experts = dispatchers_of(request).front();
   plan.virtual_stages = given.virtual_stages.value_or(1);
   plan.order = given.order.value_or(plan.virtual_stages > 1 ? "interleaved" : "1f1b");
   plan.guided = given.guidance != Guidance::none;

@@ -465,16 +465,18 @@ class StepSearch {
   };
   /// With guidance, groups of GPUs for its branches: what sequence and batch are follows.
   static constexpr Axis branches{"cfg", [](const StepPoint& p) { return std::int64_t{p.data}; }};
-  static constexpr std::array<Axis, 6> axes{{
+  static constexpr std::array<Axis, 7> axes{{
       {"TP", [](const StepPoint& p) { return std::int64_t{p.tensor}; }},
       {"sequence", [](const StepPoint& p) { return std::int64_t{p.sequence}; }},
       {"pipeline", [](const StepPoint& p) { return std::int64_t{p.pipeline}; }},
       {"EP", [](const StepPoint& p) { return std::int64_t{p.expert}; }},
+      {"dispatcher", [](const StepPoint& p) { return static_cast<std::int64_t>(p.to_experts); }},
       {"micro-batch", [](const StepPoint& p) { return p.micro_batch; }},
       {"recomputation", [](const StepPoint& p) { return static_cast<std::int64_t>(p.recompute); }},
   }};
   static std::string value_of(const Axis& axis, std::int64_t value) {
     return axis.name == "recomputation" ? std::string(to_string(static_cast<Recompute>(value)))
+           : axis.name == "dispatcher"  ? std::string(to_string(static_cast<Dispatcher>(value)))
                                         : fmt::format("{}", value);
   }
 

@@ -58,9 +58,10 @@ class Space {
         model_(*request.model),
         evaluator_(evaluator),
         groups_(*request.cluster),
-        runs_(layer_runs(model_)),
+        runs_{layer_runs(model_, Dispatcher::all_to_all),
+              layer_runs(model_, Dispatcher::all_gather)},
         train_(request.phase == StepPhase::train) {
-    for (const LayerRun& run : runs_) {
+    for (const LayerRun& run : runs_.front()) {
       own_mask_ += run.attends && run.mask == model_.mask ? run.layers : 0;
     }
   }
@@ -180,8 +181,19 @@ class Space {
                                         expert, of_each, all)});
         }
       } else if (ranks == 0 || expert * of_each == ranks) {
-        micro_batches_of(point);
+        dispatchers_of(point);
       }
+    }
+  }
+
+  void dispatchers_of(StepPoint point) {
+    std::vector<Dispatcher> ways = spp::dispatchers_of(request_);
+    if (point.expert * point.expert_tensor == 1) {
+      ways.resize(1);
+    }
+    for (const Dispatcher way : ways) {
+      point.to_experts = way;
+      micro_batches_of(point);
     }
   }
 
@@ -351,8 +363,9 @@ class Space {
   }
 
   const LayersCost& layers_cost(const StepPoint& point, const StepPlan& plan) {
-    const auto [at, fresh] = layers_.try_emplace(
-        {point.tensor, point.sequence, point.expert, point.expert_tensor, point.micro_batch});
+    const auto [at, fresh] =
+        layers_.try_emplace({point.tensor, point.sequence, point.expert, point.expert_tensor,
+                             point.to_experts, point.micro_batch});
     if (fresh) {
       at->second = worked_out(plan);
     }
@@ -393,7 +406,7 @@ class Space {
       all.cached += n * cached_bytes(ops, local).as_double();
       return std::pair(forward, backward);
     };
-    for (const LayerRun& run : runs_) {
+    for (const LayerRun& run : runs_[static_cast<std::size_t>(plan.to_experts)]) {
       const auto [forward, backward] = add(run.ops, run.layers);
       all.layer_forward = std::min(all.layer_forward, forward);
       for (std::size_t r = 0; train_ && r < recomputations.size(); ++r) {
@@ -472,10 +485,10 @@ class Space {
   const Model& model_;
   const StepEvaluator& evaluator_;
   GroupTimes groups_;
-  std::vector<LayerRun> runs_;
+  std::array<std::vector<LayerRun>, dispatchers> runs_;  // by Dispatcher
   bool train_ = true;
   std::int64_t own_mask_ = 0;  // layers that attend as the request says
-  std::map<std::tuple<int, int, int, int, std::int64_t>, LayersCost> layers_;
+  std::map<std::tuple<int, int, int, int, Dispatcher, std::int64_t>, LayersCost> layers_;
   std::map<std::tuple<int, int, std::int64_t>, Attention> attention_;
   std::set<std::string> seen_;
   StepSpace space_;
@@ -524,6 +537,7 @@ StepPlan plan_of(const Request& request, const StepPoint& point, const SequenceP
           .guided = given.guidance != Guidance::none,
           .expert = point.expert,
           .expert_tensor = point.expert_tensor,
+          .to_experts = point.to_experts,
           .pipeline = point.pipeline,
           .virtual_stages = point.virtual_stages,
           .order = std::string(point.order),

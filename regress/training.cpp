@@ -98,6 +98,9 @@ class PointReader {
     plan.data = p_.dp;
     plan.expert = p_.ep.value_or(1);
     plan.expert_tensor = p_.etp.value_or(1);
+    if (contains(p_.dispatcher, "allgather") || contains(p_.dispatcher, "all-gather")) {
+      plan.to_experts = Dispatcher::all_gather;
+    }
     const bool said = contains(p_.features, "sequence parallelism");
     plan.tensor_sequence =
         p_.tp_sequence_parallel.value_or(said ? !contains(p_.features, "no sequence parallelism")

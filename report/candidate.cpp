@@ -173,6 +173,9 @@ std::string plan_around(const JsonView& plan) {
   if (const std::string away = string_or(plan, "offload", "none"); away != "none") {
     list.push_back(away + " offloaded");
   }
+  if (const std::string way = string_or(plan, "dispatcher"); way == "all-gather") {
+    list.push_back("all-gather to experts");
+  }
   std::string text;
   for (const std::string& word : list) {
     text += (text.empty() ? "" : ", ") + word;

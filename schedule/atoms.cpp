@@ -396,6 +396,9 @@ std::string AtomGrid::contributions_text(TensorRef ref, const Cell& cell,
   }
   if (ref.tensor == Tensor::value) {
     const Definition& d = graph_.definition(index_.writer_of({Tensor::value, ref.label}));
+    if (d.function == LayerFunction::combine) {
+      return fmt::format("slot {}", fmt::join(members, ", "));
+    }
     const bool has_bias = d.bias >= 0 && members.back() == graph_.sum_parts(d);
     return has_bias && members.size() == 1
                ? "the bias"

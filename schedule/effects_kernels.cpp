@@ -232,13 +232,25 @@ void apply(const Site& site, const Fill& op) {
   if (!heads) {
     return;
   }
+  const auto refuse = [&] {
+    site.stop(fmt::format("fills '{}', but {} is no sum", site.buffer(op.buffer).name,
+                          site.name(filled)));
+  };
   switch (filled.tensor) {
     case Tensor::out:
     case Tensor::lse:
     case Tensor::d_q:
     case Tensor::d_k:
     case Tensor::d_v:
+    case Tensor::d_value:
     case Tensor::d_param:
+      break;
+    case Tensor::value:
+      if (const int writer = site.grid().index().writer_of(filled);
+          writer < 0 ||
+          site.grid().graph().sum_parts(site.grid().graph().definition(writer)) == 0) {
+        return refuse();
+      }
       break;
     case Tensor::q:
     case Tensor::k:
@@ -251,15 +263,11 @@ void apply(const Site& site, const Fill& op) {
     case Tensor::d_scores:
     case Tensor::state:
     case Tensor::d_state:
-    case Tensor::value:
-    case Tensor::d_value:
     case Tensor::param:
     case Tensor::master:
     case Tensor::first_moment:
     case Tensor::second_moment:
-      site.stop(fmt::format("fills '{}', but {} is no sum", site.buffer(op.buffer).name,
-                            to_string(filled.tensor)));
-      return;
+      return refuse();
   }
   Contents neutral;
   for (const int t : *tokens) {
@@ -301,7 +309,7 @@ void copy_some(const Site& site, const Copy& op) {
 }  // namespace
 
 void apply(const Site& site, const Copy& op) {
-  if (op.of_slots() && site.buffer(op.from).ref() != site.buffer(op.to).ref()) {
+  if (op.of_slots() && (op.of_group || site.buffer(op.from).ref() != site.buffer(op.to).ref())) {
     return copy_slots(site, op);
   }
   if (!copies_alike(site, op)) {

@@ -59,6 +59,8 @@ int Graph::sum_parts(const Definition& d) const {
       return param(d.param).row_parts;
     case LayerFunction::word_sums:
       return value(d.reads.front().label).parts;
+    case LayerFunction::combine:
+      return routing.chosen;
     case LayerFunction::rms_norm:
     case LayerFunction::layer_norm:
     case LayerFunction::split_heads:
@@ -71,7 +73,6 @@ int Graph::sum_parts(const Definition& d) const {
     case LayerFunction::route:
     case LayerFunction::dispatch:
     case LayerFunction::expert_swiglu:
-    case LayerFunction::combine:
       return 0;
   }
   throw InternalError("unknown function of a layer");
@@ -98,6 +99,9 @@ int written_parts(const Graph& graph, const Definition& d) {
 int gradient_parts(const Graph& graph, const Definition& d, TensorRef ref) {
   if (d.function == LayerFunction::linear) {
     return written_parts(graph, d);
+  }
+  if (d.function == LayerFunction::dispatch) {
+    return graph.routing.chosen;
   }
   return d.joins_latents() && ref == d.reads.back() ? graph.value(d.reads.front().label).parts : 1;
 }

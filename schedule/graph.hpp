@@ -14,6 +14,9 @@
 //         and the parts of the row, each of which has some of the heads; of a head's sink over all
 //         tokens
 //
+// Behind experts a value is the sum over its token's slots, as is what experts give the gradient of
+// a value in front of them; ranks may have some of them each.
+//
 // so "every contribution exactly once" is proven of each as it is of keys under attention.
 //
 // A value that nothing but one sum reads has that sum's gradient: no op passes it on (gradient_of).

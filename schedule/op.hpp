@@ -270,7 +270,8 @@ std::string_view to_string(CopyKind);
 /// A copy kernel: every element of `from` is read and lands in `to`; of `take` and `add` those of
 /// `tokens`, which need not lie together in the one or the other. `dispatch` and `combine` stand
 /// for the graph's functions of these names, and for their gradients, which are each other: between
-/// a value and its slots. Between two buffers of one tensor they move what slots have.
+/// a value and its slots. Between two buffers of one tensor they move what slots have. Of all
+/// slots, or of those that one group of experts has: then `combine` adds to sums that are there.
 struct Copy {
   [[nodiscard]] bool of_some() const { return kind == CopyKind::take || kind == CopyKind::add; }
   [[nodiscard]] bool of_slots() const {
@@ -281,7 +282,9 @@ struct Copy {
   // Of `deal`: the chunks that tokens in sequence order are put into, one after the other.
   Layout layout = Layout::contiguous;
   int chunks = 1;
-  TokenSet tokens = {};  // of `take` and `add`; of `dispatch` and `combine`, the rank's own
+  TokenSet tokens = {};  // of `take` and `add`; of `dispatch` and `combine`, whose slots
+  bool of_group = false;
+  int expert_group = 0;
   friend bool operator==(const Copy&, const Copy&) = default;
 };
 

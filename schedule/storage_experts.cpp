@@ -7,15 +7,23 @@
 namespace spp {
 namespace {
 
+/// Tokens' slots in one group of experts.
+StoredContent in_group(const Routing& routing, const TokenSet& tokens, int group) {
+  StoredContent content;
+  const TokenList routed(routing.routed(tokens, group));
+  const HeadRange slots = routing.slots_of(group);
+  for (int slot = slots.begin; slot < slots.end; ++slot) {
+    content.push_back({.tokens = routed, .heads = {.begin = slot, .end = slot + 1}});
+  }
+  return content;
+}
+
 /// A token's slots in the order of their experts: by group, in each by slot.
 StoredContent by_expert(const Routing& routing, const TokenSet& tokens) {
   StoredContent content;
   for (int group = 0; group < routing.groups; ++group) {
-    const TokenList routed(routing.routed(tokens, group));
-    const HeadRange slots = routing.slots_of(group);
-    for (int slot = slots.begin; slot < slots.end; ++slot) {
-      content.push_back({.tokens = routed, .heads = {.begin = slot, .end = slot + 1}});
-    }
+    const StoredContent slots = in_group(routing, tokens, group);
+    content.insert(content.end(), slots.begin(), slots.end());
   }
   return content;
 }
@@ -51,13 +59,17 @@ RowSpan RankStore::all_cells(BufferId id) const {
 }
 
 void RankStore::copy_slots(const Copy& op, StoredOp& stored) {
-  const StoredContent slots = by_expert(schedule_->graph.routing, op.tokens);
+  const Routing& routing = schedule_->graph.routing;
+  const StoredContent slots =
+      op.of_group ? in_group(routing, op.tokens, op.expert_group) : by_expert(routing, op.tokens);
   const bool spreads = op.kind == CopyKind::dispatch;
   const bool is_same = buffer(op.from).ref() == buffer(op.to).ref();
-  const StoredPiece row{
-      .tokens = TokenList(op.tokens),
-      .heads = {.begin = 0, .end = is_same ? schedule_->graph.routing.chosen : 1}};
-  expect(contents_[op.from.index()] == (spreads ? StoredContent{row} : slots),
+  const bool adds = op.of_group && !spreads;
+  const StoredPiece row{.tokens = TokenList(op.tokens),
+                        .heads = {.begin = 0, .end = is_same ? routing.chosen : 1}};
+  const StoredContent rows{row};
+  expect(contents_[op.from.index()] == (spreads ? rows : slots) &&
+             (!adds || contents_[op.to.index()] == rows),
          "slots or tokens lie in another order");
   std::int64_t first = 0;  // cell of a piece
   for (const StoredPiece& piece : slots) {
@@ -83,7 +95,7 @@ void RankStore::copy_slots(const Copy& op, StoredOp& stored) {
                                   .to = spreads ? of_slots : of_tokens,
                                   .rows = count,
                                   .heads = 1,
-                                  .add = !spreads && !is_same && slot > 0});
+                                  .add = adds || (!spreads && !is_same && slot > 0)});
         }
         of_row += held.count;
       }
@@ -91,7 +103,7 @@ void RankStore::copy_slots(const Copy& op, StoredOp& stored) {
     }
     first += cells(piece);
   }
-  overwrite(op.to, spreads ? slots : StoredContent{row});
+  overwrite(op.to, spreads ? slots : rows);
 }
 
 void RankStore::to_experts(const Collective& op, std::span<const Contribution> members,

@@ -231,7 +231,9 @@ class TextWriter {
     std::unordered_set<std::string_view> names;
     for (const Buffer& b : buffers) {
       require_name(b.name);
-      ensure(names.insert(b.name).second, "two buffers of one name");
+      if (!names.insert(b.name).second) {
+        throw InternalError(fmt::format("two buffers are called {}", b.name));
+      }
       append("  buffer {} {} {} {}", b.name, schedule_.graph.name(b.ref()), to_string(b.role),
              to_string(b.dtype));
       if (b.role == BufferRole::scratch) {

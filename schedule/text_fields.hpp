@@ -279,6 +279,12 @@ void fields(auto& a, Is<Copy> auto& o) {
   if (o.of_some() || o.of_slots()) {
     a("tokens", o.tokens);
   }
+  if (o.of_slots()) {
+    a("of_group", o.of_group);
+  }
+  if (o.of_group) {
+    a("expert_group", o.expert_group, 0, most_ranks);
+  }
 }
 
 void fields(auto& a, Is<Gemm> auto& o) {

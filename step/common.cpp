@@ -63,13 +63,16 @@ LocalTokens local_tokens(const StepRequest& request, const StepPlan& plan, std::
 }
 
 StepCommon::StepCommon(const StepRequest& request)
-    : request_(request), layers_(*request.model, request.kind), groups_(*request.cluster) {}
+    : request_(request),
+      layers_{ModelLayers(*request.model, request.kind, Dispatcher::all_to_all),
+              ModelLayers(*request.model, request.kind, Dispatcher::all_gather)},
+      groups_(*request.cluster) {}
 
 const std::vector<Stage>& StepCommon::stages(const StepPlan& plan) {
   const auto [at, fresh] = stages_.try_emplace({plan.pipeline, plan.virtual_stages});
   if (fresh) {
     at->second = stages_of(*request_.model, plan, request_.practice->even_stages.value > 0,
-                           layers_.predictions);
+                           layers(plan.to_experts).predictions);
   }
   return at->second;
 }
@@ -87,15 +90,16 @@ LayerPasses StepCommon::passes_of(const TensorOps& ops, const LocalTokens& local
 
 /// `measure`: of a list, and whether it is a layer.
 template <class T, class Measure>
-ByLayer<T> StepCommon::by_layer(const Measure& measure) const {
+ByLayer<T> StepCommon::by_layer(Dispatcher to_experts, const Measure& measure) const {
   ByLayer<T> all;
-  for (const LayerRun& run : layers_.runs) {
+  const ModelLayers& layers = layers_[static_cast<std::size_t>(to_experts)];
+  for (const LayerRun& run : layers.runs) {
     all.kinds.push_back(measure(run.ops, true));
   }
-  all.first = measure(layers_.first, false);
-  all.last = measure(layers_.last, false);
-  if (layers_.predictions > 0) {
-    all.predict = measure(layers_.predict, true);
+  all.first = measure(layers.first, false);
+  all.last = measure(layers.last, false);
+  if (layers.predictions > 0) {
+    all.predict = measure(layers.predict, true);
   }
   return all;
 }
@@ -105,6 +109,7 @@ const ByLayer<LayerPasses>& StepCommon::passes(const StepPlan& plan, const Local
   const StepPractice& practice = *request_.practice;
   const Seconds host = tensor_host(practice, links, plan.tensor);
   const auto [at, fresh] = passes_.try_emplace({.local = local,
+                                                .to_experts = plan.to_experts,
                                                 .recompute = plan.recompute,
                                                 .format = plan.format,
                                                 .tensor_host = host.count()});
@@ -125,7 +130,7 @@ const ByLayer<LayerPasses>& StepCommon::passes(const StepPlan& plan, const Local
         .exchange = (trains ? practice.host_exchange : practice.served_exchange).value,
         .counts = on_device ? Seconds(0) : practice.host_counts.value,
         .crowd = request_.cluster->ranks_per_core()};
-    at->second = by_layer<LayerPasses>([&](const TensorOps& ops, bool layer) {
+    at->second = by_layer<LayerPasses>(plan.to_experts, [&](const TensorOps& ops, bool layer) {
       return passes_of(ops, local, layer ? plan.recompute : Recomputation{}, costs);
     });
   }
@@ -134,11 +139,13 @@ const ByLayer<LayerPasses>& StepCommon::passes(const StepPlan& plan, const Local
 
 const ByLayer<LayerBytes>& StepCommon::bytes(const StepPlan& plan, const LocalTokens& local) {
   const std::int64_t cached = cached_of_ring(request_, plan);
-  const auto [at, fresh] =
-      bytes_.try_emplace({.local = local, .recompute = plan.recompute, .cached = cached});
+  const auto [at, fresh] = bytes_.try_emplace({.local = local,
+                                               .to_experts = plan.to_experts,
+                                               .recompute = plan.recompute,
+                                               .cached = cached});
   if (fresh) {
     const StepPractice& practice = *request_.practice;
-    at->second = by_layer<LayerBytes>([&](const TensorOps& ops, bool layer) {
+    at->second = by_layer<LayerBytes>(plan.to_experts, [&](const TensorOps& ops, bool layer) {
       const ActivationBytes bytes =
           activation_bytes(ops, local, layer ? plan.recompute : Recomputation{}, practice);
       return LayerBytes{.kept = bytes.kept,
@@ -156,8 +163,9 @@ const ByLayer<LayerBytes>& StepCommon::bytes(const StepPlan& plan, const LocalTo
 const ByLayer<HeldWeights>& StepCommon::weights(const StepPlan& plan) {
   const auto [at, fresh] = weights_.try_emplace(plan.split());
   if (fresh) {
-    at->second = by_layer<HeldWeights>(
-        [&](const TensorOps& ops, bool /*layer*/) { return held_weights(ops, plan.split()); });
+    at->second = by_layer<HeldWeights>(plan.to_experts, [&](const TensorOps& ops, bool /*layer*/) {
+      return held_weights(ops, plan.split());
+    });
   }
   return at->second;
 }

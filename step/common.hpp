@@ -8,6 +8,7 @@
 #include "step/plan.hpp"
 #include "step/stages.hpp"
 
+#include <array>
 #include <compare>
 #include <cstdint>
 #include <map>
@@ -53,7 +54,9 @@ class StepCommon {
   explicit StepCommon(const StepRequest& request);
 
   [[nodiscard]] const StepRequest& request() const { return request_; }
-  [[nodiscard]] const ModelLayers& layers() const { return layers_; }
+  [[nodiscard]] const ModelLayers& layers(Dispatcher to_experts) const {
+    return layers_[static_cast<std::size_t>(to_experts)];
+  }
   [[nodiscard]] StepLinks links(const StepPlan& plan) { return {groups_, plan}; }
   /// By virtual stage.
   const std::vector<Stage>& stages(const StepPlan& plan);
@@ -66,6 +69,7 @@ class StepCommon {
   /// All of a plan that a layer's passes depend on.
   struct PassKey {
     LocalTokens local;
+    Dispatcher to_experts = {};
     Recomputation recompute;
     GemmFormat format = GemmFormat::plain;
     double tensor_host = 0;
@@ -74,6 +78,7 @@ class StepCommon {
   /// All that a layer's bytes depend on.
   struct ByteKey {
     LocalTokens local;
+    Dispatcher to_experts = {};
     Recomputation recompute;
     std::int64_t cached = 0;  // tokens in front of a sequence, of a rank of its ring
     friend auto operator<=>(const ByteKey&, const ByteKey&) = default;
@@ -81,10 +86,10 @@ class StepCommon {
   LayerPasses passes_of(const TensorOps& ops, const LocalTokens& local, const Recomputation& again,
                         const PassCosts& costs) const;
   template <class T, class Measure>
-  ByLayer<T> by_layer(const Measure& measure) const;
+  ByLayer<T> by_layer(Dispatcher to_experts, const Measure& measure) const;
 
   StepRequest request_;
-  ModelLayers layers_;
+  std::array<ModelLayers, dispatchers> layers_;  // by Dispatcher
   GroupTimes groups_;
   std::map<std::pair<int, int>, std::vector<Stage>> stages_;
   std::map<PassKey, ByLayer<LayerPasses>> passes_;

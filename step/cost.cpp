@@ -48,7 +48,7 @@ class StepClock {
                .micro_batches = static_cast<int>(plan.micro_batches)},
         order_(pipelines::by_name(plan.pipeline > 1 ? plan.order : "1f1b", "pipeline")),
         stages_(common.stages(plan)) {
-    const ModelLayers& layers = common.layers();
+    const ModelLayers& layers = common.layers(plan.to_experts);
     ensure(attention.size() == layers.runs.size(), "an attention cost for each kind of layer");
     const ByLayer<LayerPasses>& passes = common.passes(plan, local_, links_);
     const ByLayer<HeldWeights>& weights = common.weights(plan);

@@ -8,9 +8,37 @@ BufferId LayerPass::slots(TensorRef ref, const std::string& called) {
   return b_.scratch(called, ref, slot_rows(), 1);
 }
 
-/// Each of the rank's tokens once for each of its experts, in their order, then to their ranks.
+/// Room for what all members of the group of experts have such of.
+BufferId LayerPass::of_members(BufferId own, const std::string& called) {
+  const Buffer& like = b_.buffer(own);
+  return b_.scratch(called, like.ref(), members_.count(), like.heads, like.dtype);
+}
+HeadRange LayerPass::columns_of(BufferId id) const {
+  return {.begin = 0, .end = b_.buffer(id).heads};
+}
+
+/// Each of the rank's tokens once for each of its experts, in their order, then to their ranks; or
+/// each token to all ranks of a group, there once for each of the rank's experts.
 BufferId LayerPass::to_experts(TensorRef ref, BufferId from, const std::string& called) {
   const bool travels = at_.expert_group.size > 1;
+  if (travels && gathers_tokens()) {
+    const BufferId all = of_members(from, called + "_gathered");
+    b_.op(streams_.tensor, Collective{.kind = CollectiveKind::all_gather,
+                                      .group = at_.expert_group,
+                                      .from = from,
+                                      .to = all,
+                                      .deal = TokenDeal{},
+                                      .to_tokens = members_,
+                                      .to_heads = columns_of(from)});
+    const BufferId there = slots(ref, called + "_slots");
+    b_.op(streams_.compute, Copy{.kind = CopyKind::dispatch,
+                                 .from = all,
+                                 .to = there,
+                                 .tokens = members_,
+                                 .of_group = true,
+                                 .expert_group = at_.expert});
+    return there;
+  }
   const BufferId own = slots(ref, called + (travels ? "_sent" : "_slots"));
   b_.op(streams_.compute,
         Copy{.kind = CopyKind::dispatch, .from = from, .to = own, .tokens = own_});
@@ -32,6 +60,24 @@ BufferId LayerPass::to_experts(TensorRef ref, BufferId from, const std::string& 
 /// The reverse: a token's slots are summed up in `to`, or, if it is of the same tensor, put there.
 void LayerPass::from_experts(TensorRef ref, BufferId there, BufferId to) {
   BufferId own = there;
+  if (at_.expert_group.size > 1 && gathers_tokens()) {
+    const BufferId sums = of_members(to, b_.buffer(to).name + "_of_slots");
+    b_.op(streams_.compute, Fill{.buffer = sums, .tokens = members_, .heads = columns_of(to)});
+    b_.op(streams_.compute, Copy{.kind = CopyKind::combine,
+                                 .from = there,
+                                 .to = sums,
+                                 .tokens = members_,
+                                 .of_group = true,
+                                 .expert_group = at_.expert});
+    b_.op(streams_.tensor, Collective{.kind = CollectiveKind::reduce_scatter,
+                                      .group = at_.expert_group,
+                                      .from = sums,
+                                      .to = to,
+                                      .deal = TokenDeal{},
+                                      .to_tokens = own_,
+                                      .to_heads = columns_of(to)});
+    return;
+  }
   if (at_.expert_group.size > 1) {
     own = slots(ref, (ref.tensor == Tensor::d_value ? gradient_name(ref) : name(ref)) + "_back");
     b_.op(streams_.tensor,

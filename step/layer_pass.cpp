@@ -30,6 +30,16 @@ AttentionPrograms::AttentionPrograms(const LayerParts& parts, const LayerRank& a
                .cached_tokens(parts.problem, at.of_attention);
 }
 
+namespace {
+
+void append(TokenSet& all, const TokenSet& more) {
+  for (const TokenRange& range : more.ranges()) {
+    all.append(range);
+  }
+}
+
+}  // namespace
+
 LayerPass::LayerPass(const LayerParts& parts, const LayerRank& at,
                      const AttentionPrograms& attention, RankWeights& weights,
                      ProgramBuilder& program, int number)
@@ -65,10 +75,9 @@ LayerPass::LayerPass(const LayerParts& parts, const LayerRank& at,
       const LayerRank other(parts, at.expert_group.rank(i));
       const std::int64_t first = (other.replica * micro_batches + number) * parts.problem.seq;
       const TokenSet own = parts.homes[other.of_attention.index()].part(other.index, other.tensor);
-      const TokenSet brought = routing.routed(own.shifted(first), at.expert);
-      for (const TokenRange& range : brought.ranges()) {
-        routed_.append(range);
-      }
+      const TokenSet brought = own.shifted(first);
+      append(members_, brought);
+      append(routed_, routing.routed(brought, at.expert));
     }
   }
   for (std::size_t i = 0; !is_step() && i < graph_.definitions.size(); ++i) {

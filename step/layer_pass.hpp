@@ -124,6 +124,11 @@ class LayerPass {
   // To experts and back (layer_experts.cpp).
   [[nodiscard]] std::int64_t slot_rows() const { return own_.count() * graph_.routing.chosen; }
   BufferId slots(TensorRef ref, const std::string& called);
+  [[nodiscard]] bool gathers_tokens() const {
+    return parts_.plan.to_experts == Dispatcher::all_gather;
+  }
+  BufferId of_members(BufferId own, const std::string& called);
+  [[nodiscard]] HeadRange columns_of(BufferId id) const;
   BufferId to_experts(TensorRef ref, BufferId from, const std::string& called);
   void from_experts(TensorRef ref, BufferId there, BufferId to);
   [[nodiscard]] Gemm product_of_slots(int number, BufferId a, BufferId b) const;
@@ -147,8 +152,9 @@ class LayerPass {
   std::string prefix_;  // of names
   TokenSet home_, own_;
   HeadRange part_, q_heads_, kv_heads_;
-  TokenSet routed_;  // that come to the rank's experts
-  HeadRange slots_;  // in which they do
+  TokenSet members_;  // of all ranks of its group of experts, one after the other
+  TokenSet routed_;   // of these, that come to the rank's experts
+  HeadRange slots_;   // in which they do
   Transplant place_;
   std::set<TensorRef> kept_, gathered_before_;
   std::map<int, std::vector<BufferId>> kept_of_attention_;  // by attention: its forward's buffers

@@ -72,7 +72,8 @@ struct LayerPlan {
   /// Groups of experts, each on one of so many ranks in a row, whatever axes these go through
   /// (Megatron-Core's parallel folding, arXiv:2504.14960, without tensor parallelism in experts).
   int expert = 1;
-  std::string order = "1f1b";     // of their work, a name of pipelines::all()
+  Dispatcher to_experts = Dispatcher::all_to_all;  // of several groups
+  std::string order = "1f1b";                      // of their work, a name of pipelines::all()
   std::vector<int> units{};       // of the graph, on each virtual stage; of one: may be left out
   bool messages_overlap = false;  // stages go on while what they send travels
   [[nodiscard]] int model_ranks() const { return tensor * attention.ranks(); }  // of one replica

@@ -27,7 +27,7 @@ class StepMemory {
  public:
   StepMemory(StepCommon& common, const StepPlan& plan, std::int64_t seq, AttentionCosts attention)
       : request_(common.request()),
-        layers_(common.layers()),
+        layers_(common.layers(plan.to_experts)),
         plan_(plan),
         practice_(*request_.practice),
         local_(local_tokens(request_, plan, seq)),

@@ -34,6 +34,7 @@ struct StepPlan {
   bool guided = false;  // its sequences are the two branches of a denoising step
   int expert = 1;
   int expert_tensor = 1;
+  Dispatcher to_experts = Dispatcher::all_to_all;  // of experts on several ranks
   int pipeline = 1;
   int virtual_stages = 1;
   std::string order = "1f1b";      // of micro-batches; of one stage without meaning
@@ -56,6 +57,8 @@ struct StepPlan {
   [[nodiscard]] int replicas() const { return sequence() * data; }
   [[nodiscard]] int shards() const { return zero > 0 && zero_group > 0 ? zero_group : replicas(); }
   [[nodiscard]] int stage_ranks() const { return tensor * sequence() * data; }
+  /// Experts lie on several ranks.
+  [[nodiscard]] bool exchanges_experts() const { return expert * expert_tensor > 1; }
   /// Ranks that hold the same experts of a stage before ZeRO, tensor ranks among them.
   [[nodiscard]] int expert_replicas() const {
     return std::max(1, stage_ranks() / (expert * expert_tensor));

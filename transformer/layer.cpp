@@ -98,8 +98,8 @@ LayerTensorId layer(const Model& model, const LayerKind& kind, ListWriter& list,
   throw InternalError("no such Feed");
 }
 
-TensorOps ops_of(const Model& model, const LayerKind& kind) {
-  ListWriter list(model);
+TensorOps ops_of(const Model& model, const LayerKind& kind, Dispatcher to_experts) {
+  ListWriter list(model, to_experts);
   if (kind.two_streams) {
     return list.take(two_stream_layer(model, list));
   }
@@ -220,11 +220,11 @@ LayerTensorId predict_input(const Model& model, ListWriter& list, LayerTensors h
 
 }  // namespace
 
-std::vector<LayerRun> layer_runs(const Model& model) {
+std::vector<LayerRun> layer_runs(const Model& model, Dispatcher to_experts) {
   std::vector<LayerRun> runs;
   const std::vector<LayerKind> kinds = kinds_of(model);
   for (const LayerKind& kind : kinds) {
-    runs.push_back({.ops = ops_of(model, kind),
+    runs.push_back({.ops = ops_of(model, kind, to_experts),
                     .mask = kind.narrow ? model.narrow_mask : model.mask,
                     .heads = model.heads(kind.narrow),
                     .attends = kind.blocks.mixer == Mixer::attention && !kind.between_frames,
@@ -240,13 +240,13 @@ std::vector<std::size_t> kinds_of_layers(const Model& model) {
   return places_of(model, kinds_of(model));
 }
 
-TensorOps layer_of(const Model& model) {
+TensorOps layer_of(const Model& model, Dispatcher to_experts) {
   const std::vector<LayerKind> kinds = kinds_of(model);
   if (kinds.size() > 1) {
     throw InputError(fmt::format("model '{}'", model.name),
                      fmt::format("has layers of {} kinds, not of one", kinds.size()));
   }
-  return ops_of(model, kinds.empty() ? LayerKind{} : kinds.front());
+  return ops_of(model, kinds.empty() ? LayerKind{} : kinds.front(), to_experts);
 }
 
 TensorOps first_of(const Model& model) {
@@ -261,9 +261,9 @@ TensorOps last_of(const Model& model, StepKind step) {
   return list.take(these(y), these(y));
 }
 
-TensorOps predict_of(const Model& model) {
+TensorOps predict_of(const Model& model, Dispatcher to_experts) {
   ensure(model.vocab > 0, "a model of words");
-  ListWriter list(model);
+  ListWriter list(model, to_experts);
   const LayerTensorId stream = list.tensor("last layer", model.stream_width());
   const LayerTensorId next = embedding(model, list, true);
   const LayerTensors halves{list.norm("predict norm", stream, model),
@@ -278,14 +278,14 @@ std::size_t further_predictions(const Model& model, StepKind step) {
   return step == StepKind::train ? static_cast<std::size_t>(model.predict_layers) : 0;
 }
 
-ModelLayers::ModelLayers(const Model& model, StepKind step)
-    : runs(layer_runs(model)),
+ModelLayers::ModelLayers(const Model& model, StepKind step, Dispatcher to_experts)
+    : runs(layer_runs(model, to_experts)),
       kind_of(kinds_of_layers(model)),
       first(first_of(model)),
       last(last_of(model, step)),
       predictions(further_predictions(model, step)) {
   if (predictions > 0) {
-    predict = predict_of(model);
+    predict = predict_of(model, to_experts);
     predict_kind = kind_of[static_cast<std::size_t>(predict_as(model))];
   }
 }
@@ -300,7 +300,7 @@ TensorOps ends_of(const Model& model, StepKind step) {
 
 std::int64_t Model::layer_parameters() const {
   const std::vector<LayerKind> kinds = kinds_of(*this);
-  return weights_of(ops_of(*this, kinds.empty() ? LayerKind{} : kinds.back()));
+  return weights_of(ops_of(*this, kinds.empty() ? LayerKind{} : kinds.back(), {}));
 }
 
 bool stays_wide(std::string_view gemm, bool wide_attention) {

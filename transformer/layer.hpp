@@ -60,15 +60,17 @@ enum class StepKind : std::uint8_t { train, prefill };
 
 /// What a tensor has a row for: each token of the rank; each token of the text (Model::cross_tokens
 /// of every sequence, on every rank); the last token of every sequence; each expert that a token of
-/// the rank is routed to; each token, of all ranks, that is routed to the rank's experts; those of
-/// the rank's tokens that are the image's, and the joint text's; each sequence, for what its
-/// denoising step is; each entry that so many tokens of the rank make (TensorOps::entry_tokens).
+/// the rank is routed to; each token, of all ranks, that is routed to the rank's experts; each
+/// token of the ranks that hold all experts; those of the rank's tokens that are the image's, and
+/// the joint text's; each sequence, for what its denoising step is; each entry that so many tokens
+/// of the rank make (TensorOps::entry_tokens).
 enum class Rows : std::uint8_t {
   tokens,
   text,
   last,
   routed,
   received,
+  gathered,
   image,
   joint,
   sequence,
@@ -204,8 +206,20 @@ struct Lookup {
   bool tied = false;  // the table is counted elsewhere
 };
 
-/// Routed rows to the ranks of their experts, or back. Each tensor that it reads becomes one that
-/// it writes; where a rank has all experts they are the same.
+/// How tokens come to the ranks of their experts and back.
+///  all_to_all  each rank sends its rows once to every expert that they are routed to, and gets
+///  them
+///              back as often (GShard, arXiv:2006.16668)
+///  all_gather  each gets the rows of all, works on those that are routed to its experts, and their
+///              sums are reduce-scattered (Megatron-Core's allgather dispatcher, vLLM's
+///              allgather_reducescatter)
+enum class Dispatcher : std::uint8_t { all_to_all, all_gather };
+constexpr std::size_t dispatchers = 2;
+std::string_view to_string(Dispatcher);
+Dispatcher parse_dispatcher(std::string_view, std::string_view where);
+
+/// Rows to the ranks of their experts, or back. Each tensor that it reads becomes one that it
+/// writes; where a rank has all experts they are the same.
 enum class RouteDirection : std::uint8_t { dispatch, combine };
 struct ExpertRoute {
   RouteDirection direction = RouteDirection::dispatch;
@@ -253,11 +267,11 @@ struct LayerRun {
 };
 /// The kinds of a model's layers, in the order in which the first of each comes: dense before
 /// experts, sliding and full attention as they take turns.
-std::vector<LayerRun> layer_runs(const Model& model);
+std::vector<LayerRun> layer_runs(const Model& model, Dispatcher to_experts = {});
 /// Which of the runs each layer belongs to.
 std::vector<std::size_t> kinds_of_layers(const Model& model);
 /// One of Model::layers, if all are of one kind; else InputError.
-TensorOps layer_of(const Model& model);
+TensorOps layer_of(const Model& model, Dispatcher to_experts = {});
 /// What a model has once, before its layers: the embedding; nothing without words.
 TensorOps first_of(const Model& model);
 /// Behind them: final norm, loss head and cross-entropy (fp32). A prefill computes logits of the
@@ -268,12 +282,12 @@ TensorOps last_of(const Model& model, StepKind step);
 /// 2.2); over several streams each stream joins the embedding. Table and loss head are the model's.
 /// The matrices that join the two are taken to be whole on every rank. Not part of
 /// Model::parameters().
-TensorOps predict_of(const Model& model);
+TensorOps predict_of(const Model& model, Dispatcher to_experts = {});
 /// How many of them a step has.
 std::size_t further_predictions(const Model& model, StepKind step);
 /// All lists of a step, made once for those who ask for many.
 struct ModelLayers {
-  ModelLayers(const Model& model, StepKind step);
+  ModelLayers(const Model& model, StepKind step, Dispatcher to_experts = {});
   std::vector<LayerRun> runs;
   std::vector<std::size_t> kind_of;  // layer: its run
   TensorOps first, last;

@@ -234,41 +234,63 @@ class OpWriter {
   void transfer(const TensorOp& op, KernelRole role, LayerTransfer work, bool beside = false) {
     ops_.push_back({.name = op.name, .role = role, .work = work, .beside = beside});
   }
-  /// Rows to the ranks of their experts, then to all that share these; or back, summed first. What
-  /// comes back is of all tokens on every tensor rank where these have copies of them.
+  /// Rows to the ranks of their experts, and to all that share these; or back, summed. What comes
+  /// back is of all tokens on every tensor rank where these have copies of them.
   void move_rows(const TensorOp& op, KernelRole role, bool to_experts) {
-    const LayerSplit& split = shapes_.local().split;
     const bool dispatches = std::get<ExpertRoute>(op.work).direction == RouteDirection::dispatch;
-    const bool copies = shapes_.exchanges() && split.tensor > 1 && !shapes_.sequence_parallel();
+    const bool copies =
+        shapes_.exchanges() && shapes_.local().split.tensor > 1 && !shapes_.sequence_parallel();
     for (std::size_t i = 0; i < op.reads.size(); ++i) {
-      const Bytes all = shapes_.token_bytes(dispatches ? op.reads[i] : op.writes[i]);
+      const LayerTensorId own = dispatches ? op.reads[i] : op.writes[i];
+      const LayerTensorId there = dispatches ? op.writes[i] : op.reads[i];
+      const Bytes all = shapes_.token_bytes(own);
       if (copies && shapes_.has_experts_beside()) {
         if (!to_experts) {
           transfer(op, role, CommKind::all_reduce, all);
         }
         continue;
       }
-      const Bytes routed = shapes_.bytes(dispatches ? op.reads[i] : op.writes[i]);
-      const Bytes received = shapes_.bytes(dispatches ? op.writes[i] : op.reads[i]);
-      const LayerTransfer sent{.kind = CommKind::all_to_all,
-                               .axis = LayerAxis::expert,
-                               .bytes = to_experts ? routed : received / split.expert_tensor};
-      if (split.expert > 1 && to_experts) {
-        transfer(op, role, sent);
-      }
-      if (split.expert_tensor > 1) {
-        transfer(op, role,
-                 {.kind = to_experts ? CommKind::all_gather : CommKind::reduce_scatter,
-                  .axis = LayerAxis::expert_tensor,
-                  .bytes = received});
-      }
-      if (split.expert > 1 && !to_experts) {
-        transfer(op, role, sent);
+      if (shapes_.ops().at(there).rows == Rows::gathered) {
+        gather_rows(op, role, to_experts, shapes_.bytes(there));
+      } else {
+        send_rows(op, role, to_experts, shapes_.bytes(own), shapes_.bytes(there));
       }
       if (copies && !to_experts) {
         transfer(op, role, CommKind::all_gather, all);
       }
     }
+  }
+  /// Between ranks with other experts, and between those that share them: first the ones, then the
+  /// others, and back the other way round.
+  void over_experts(const TensorOp& op, KernelRole role, const LayerTransfer& first,
+                    const LayerTransfer& then) {
+    for (const LayerTransfer& work : {first, then}) {
+      const LayerSplit& split = shapes_.local().split;
+      if ((work.axis == LayerAxis::expert ? split.expert : split.expert_tensor) > 1) {
+        transfer(op, role, work);
+      }
+    }
+  }
+  /// Each rank's `routed` bytes, of which each expert's ranks get `received`.
+  void send_rows(const TensorOp& op, KernelRole role, bool to_experts, Bytes routed,
+                 Bytes received) {
+    const LayerTransfer sent{
+        .kind = CommKind::all_to_all,
+        .axis = LayerAxis::expert,
+        .bytes = to_experts ? routed : received / shapes_.local().split.expert_tensor};
+    const LayerTransfer shared{.kind = to_experts ? CommKind::all_gather : CommKind::reduce_scatter,
+                               .axis = LayerAxis::expert_tensor,
+                               .bytes = received};
+    over_experts(op, role, to_experts ? sent : shared, to_experts ? shared : sent);
+  }
+  /// `all` bytes on every rank that has experts.
+  void gather_rows(const TensorOp& op, KernelRole role, bool to_experts, Bytes all) {
+    const CommKind kind = to_experts ? CommKind::all_gather : CommKind::reduce_scatter;
+    const LayerTransfer near{.kind = kind,
+                             .axis = LayerAxis::expert_tensor,
+                             .bytes = all / shapes_.local().split.expert};
+    const LayerTransfer far{.kind = kind, .axis = LayerAxis::expert, .bytes = all};
+    over_experts(op, role, to_experts ? near : far, to_experts ? far : near);
   }
   void attention(const TensorOp& op, const AttentionCall& call, Phase phase) {
     LayerOp result{.name = op.name,

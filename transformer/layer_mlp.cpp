@@ -1,4 +1,5 @@
 // What a layer does to each token alone: an MLP, or experts that tokens are routed to.
+#include "base/error.hpp"
 #include "transformer/layer_writer.hpp"
 
 namespace spp {
@@ -24,7 +25,7 @@ LayerTensorId branch(const Model& model, ListWriter& list, LayerTensorId y, std:
                      modules);
 }
 
-/// What tokens bring to experts: themselves, and the weight that the router gave.
+/// What tokens bring to experts: themselves, and the weights that the router gave.
 struct Routed {
   LayerTensorId tokens, weights;
 };
@@ -33,50 +34,91 @@ LayerTensorId received(ListWriter& list, std::string_view name, std::int64_t wid
   return list.tensor({.name = name, .width = width, .rows = Rows::received, .cut = cut});
 }
 
+constexpr ModuleSet moe() { return {RecomputeModule::moe}; }
+
 /// Scores of all experts in fp32, made from y; the best few of each token, or those that a table
-/// names, whose scores are their weights alone; and a copy of x for each of them.
-Routed route(const Model& model, ListWriter& list, LayerTensorId y, LayerTensorId x, bool scored) {
+/// names, whose scores are their weights alone.
+LayerTensorId route(const Model& model, ListWriter& list, LayerTensorId y, bool scored) {
   const Experts& e = model.experts;
-  const ModuleSet moe{RecomputeModule::moe};
   const LayerTensorId scores = list.tensor({.name = "router", .width = e.count, .fp32 = true});
   list.add({.name = "router",
             .work = Linear{.in = model.hidden, .out = e.count, .bias = e.router_bias && scored},
             .reads = {y},
             .writes = {scores},
             .keeps = {y},
-            .modules = moe});
+            .modules = moe()});
   const LayerTensorId best = list.tensor({.name = "top k", .width = e.per_token, .fp32 = true});
   list.add({.name = "top k",
             .work = RowWise{.function = LayerFunction::route},
             .reads = {scores},
             .writes = {best},
             .keeps = {scores},
-            .modules = moe});
-  const Routed routed{
-      .tokens = list.tensor({.name = "permute", .width = list.at(x).width, .rows = Rows::routed}),
-      .weights = list.tensor({.name = "weights", .width = 1, .rows = Rows::routed, .fp32 = true})};
-  list.add({.name = "permute",
-            .work = RowWise{.function = LayerFunction::dispatch},
-            .reads = {x, best},
-            .writes = {routed.tokens, routed.weights},
-            .modules = moe});
-  return routed;
+            .modules = moe()});
+  return best;
 }
 
-/// To the ranks of the experts, through these, and back. The router's weight is multiplied in with
-/// the activation (Megatron-Core since 0.13), so that the second GEMM's output is not kept.
-LayerTensorId through_experts(const Model& model, ListWriter& list, const Routed& routed) {
-  const Experts& e = model.experts;
-  const ModuleSet moe{RecomputeModule::moe};
-  const std::int64_t width = list.at(routed.tokens).width;
-  const LayerTensorId tokens = received(list, "dispatch", width, Cut::whole);
-  const LayerTensorId weights = list.tensor(
-      {.name = "weights", .width = 1, .rows = Rows::received, .cut = Cut::whole, .fp32 = true});
+/// A copy of each token for each of its experts, in their order: of all (routed), or of those that
+/// are on the rank (received).
+Routed permute(ListWriter& list, const Routed& tokens, Rows rows) {
+  const Cut cut = rows == Rows::received ? Cut::whole : Cut::rows;
+  const Routed copies{
+      .tokens = list.tensor(
+          {.name = "permute", .width = list.at(tokens.tokens).width, .rows = rows, .cut = cut}),
+      .weights =
+          list.tensor({.name = "weights", .width = 1, .rows = rows, .cut = cut, .fp32 = true})};
+  list.add({.name = "permute",
+            .work = RowWise{.function = LayerFunction::dispatch},
+            .reads = {tokens.tokens, tokens.weights},
+            .writes = {copies.tokens, copies.weights},
+            .modules = moe()});
+  return copies;
+}
+/// Their sum.
+LayerTensorId unpermute(ListWriter& list, LayerTensorId copies, Rows rows) {
+  const LayerTensorId y =
+      list.tensor({.name = "unpermute", .width = list.at(copies).width, .rows = rows});
+  list.add({.name = "unpermute",
+            .work = RowWise{.function = LayerFunction::combine},
+            .reads = {copies},
+            .writes = {y},
+            .modules = moe()});
+  return y;
+}
+
+/// Rows to the ranks of the experts: of copies those that are theirs, of tokens all.
+Routed dispatch(ListWriter& list, const Routed& own, Rows rows) {
+  const Cut cut = rows == Rows::received ? Cut::whole : Cut::rows;
+  const auto there = [&](std::string_view name, LayerTensorId from) {
+    const LayerTensor& tensor = list.at(from);
+    return list.tensor(
+        {.name = name, .width = tensor.width, .rows = rows, .cut = cut, .fp32 = tensor.fp32});
+  };
+  const Routed arrived{.tokens = there("dispatch", own.tokens),
+                       .weights = there("weights", own.weights)};
   list.add({.name = "dispatch",
             .work = ExpertRoute{.direction = RouteDirection::dispatch},
-            .reads = {routed.tokens, routed.weights},
-            .writes = {tokens, weights},
-            .modules = moe});
+            .reads = {own.tokens, own.weights},
+            .writes = {arrived.tokens, arrived.weights},
+            .modules = moe()});
+  return arrived;
+}
+/// And back.
+LayerTensorId combine(ListWriter& list, LayerTensorId there, Rows rows) {
+  const LayerTensorId back =
+      list.tensor({.name = "combine", .width = list.at(there).width, .rows = rows});
+  list.add({.name = "combine",
+            .work = ExpertRoute{.direction = RouteDirection::combine},
+            .reads = {there},
+            .writes = {back},
+            .modules = moe()});
+  return back;
+}
+
+/// The experts themselves. The router's weight is multiplied in with the activation (Megatron-Core
+/// since 0.13), so that the second GEMM's output is not kept.
+LayerTensorId multiply(const Model& model, ListWriter& list, const Routed& rows) {
+  const Experts& e = model.experts;
+  const std::int64_t width = list.at(rows.tokens).width;
   LayerTensors inner;
   const int matrices = model.gated_mlp ? 2 : 1;
   for (int i = 0; i < matrices; ++i) {
@@ -89,13 +131,13 @@ LayerTensorId through_experts(const Model& model, ListWriter& list, const Routed
                            .shard = Shard::columns,
                            .bias = e.bias,
                            .experts = e.count},
-            .reads = {tokens},
+            .reads = {rows.tokens},
             .writes = inner,
-            .keeps = {tokens},
-            .modules = moe});
-  inner.push_back(weights);
+            .keeps = {rows.tokens},
+            .modules = moe()});
+  inner.push_back(rows.weights);
   const LayerTensorId product =
-      list.activation("experts activation", inner, moe,
+      list.activation("experts activation", inner, moe(),
                       model.gated_mlp ? std::optional(LayerFunction::expert_swiglu) : std::nullopt);
   const LayerTensorId out = received(list, "experts down", width, Cut::whole);
   list.add(
@@ -106,20 +148,25 @@ LayerTensorId through_experts(const Model& model, ListWriter& list, const Routed
        .reads = {product},
        .writes = {out},
        .keeps = {product},
-       .modules = moe});
-  const LayerTensorId back = list.tensor({.name = "combine", .width = width, .rows = Rows::routed});
-  list.add({.name = "combine",
-            .work = ExpertRoute{.direction = RouteDirection::combine},
-            .reads = {out},
-            .writes = {back},
-            .modules = moe});
-  const LayerTensorId y = list.tensor("unpermute", width);
-  list.add({.name = "unpermute",
-            .work = RowWise{.function = LayerFunction::combine},
-            .reads = {back},
-            .writes = {y},
-            .modules = moe});
-  return y;
+       .modules = moe()});
+  return out;
+}
+
+/// To the ranks of the experts, through these, and back.
+LayerTensorId through_experts(const Model& model, ListWriter& list, const Routed& own) {
+  switch (list.to_experts()) {
+    case Dispatcher::all_to_all: {
+      const Routed there = dispatch(list, permute(list, own, Rows::routed), Rows::received);
+      return unpermute(list, combine(list, multiply(model, list, there), Rows::routed),
+                       Rows::tokens);
+    }
+    case Dispatcher::all_gather: {
+      const Routed there = permute(list, dispatch(list, own, Rows::gathered), Rows::received);
+      return combine(list, unpermute(list, multiply(model, list, there), Rows::gathered),
+                     Rows::tokens);
+    }
+  }
+  throw InternalError("no such Dispatcher");
 }
 
 /// x * sigmoid(y w), a number a token.
@@ -188,7 +235,7 @@ LayerTensorId experts(const Model& model, ListWriter& list, LayerTensorId stream
     y = list.linear("latent down", y, {.in = model.hidden, .out = e.latent, .bias = model.mlp_bias},
                     {RecomputeModule::moe});
   }
-  y = through_experts(model, list, route(model, list, read, y, scored));
+  y = through_experts(model, list, {.tokens = y, .weights = route(model, list, read, scored)});
   if (e.latent > 0) {
     y = list.linear("latent up", y, {.in = e.latent, .out = model.hidden, .bias = model.mlp_bias},
                     {RecomputeModule::moe});

@@ -1,9 +1,23 @@
 // What an op of a layer is called, and how much it computes.
 #include "base/error.hpp"
+#include "base/named.hpp"
 #include "schedule/measure.hpp"
 #include "transformer/layer_kernels.hpp"
 
+#include <array>
+
 namespace spp {
+namespace {
+
+constexpr std::array dispatcher_names{Named{Dispatcher::all_to_all, "all-to-all"},
+                                      Named{Dispatcher::all_gather, "all-gather"}};
+
+}  // namespace
+
+std::string_view to_string(Dispatcher dispatcher) { return name_of(dispatcher, dispatcher_names); }
+Dispatcher parse_dispatcher(std::string_view text, std::string_view where) {
+  return value_of(text, dispatcher_names, where);
+}
 
 FlopCount CrossAttention::flops() const {
   return FlopCount(flops_per_pair(phase, call.head_dim, call.v_dim()) *

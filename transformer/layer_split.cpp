@@ -48,6 +48,8 @@ std::int64_t LocalShapes::all_rows(LayerTensorId id) const {
       return part_of(local_->tokens, static_cast<int>(ops_->entry_tokens)) * local_->batch;
     case Rows::routed:
       return routed;
+    case Rows::gathered:
+      return own_tokens() * local_->split.expert * local_->split.expert_tensor;
     case Rows::received: {
       // As many as all ranks send, over as many ranks; more where the experts are liked.
       const double excess = local_->split.expert > 1 ? local_->routed_excess : 1;
@@ -61,7 +63,8 @@ std::int64_t LocalShapes::all_rows(LayerTensorId id) const {
 std::int64_t LocalShapes::rows(LayerTensorId id) const {
   const LayerTensor& tensor = ops_->at(id);
   const bool cut = tensor.cut == Cut::rows && local_->split.sequence_parallel &&
-                   tensor.rows != Rows::routed && tensor.rows != Rows::received;
+                   tensor.rows != Rows::routed && tensor.rows != Rows::received &&
+                   tensor.rows != Rows::gathered;
   return cut ? part_of(all_rows(id), local_->split.tensor) : all_rows(id);
 }
 

@@ -4,7 +4,7 @@
 
 namespace spp {
 
-ListWriter::ListWriter(const Model& model) {
+ListWriter::ListWriter(const Model& model, Dispatcher to_experts) : to_experts_(to_experts) {
   list_.text_tokens = model.cross_tokens;
   list_.experts_per_token = model.experts.per_token;
 }

@@ -12,7 +12,7 @@ namespace spp {
 class ListWriter {
  public:
   ListWriter() = default;
-  explicit ListWriter(const Model& model);
+  explicit ListWriter(const Model& model, Dispatcher to_experts);
 
   LayerTensorId tensor(LayerTensor tensor);
   /// [tokens, width], cut by rows.
@@ -54,10 +54,12 @@ class ListWriter {
   void attention(std::string_view name, AttentionCall call, LayerTensors qkv, LayerTensors outputs);
 
   [[nodiscard]] const LayerTensor& at(LayerTensorId id) const { return list_.at(id); }
+  [[nodiscard]] Dispatcher to_experts() const { return to_experts_; }
   [[nodiscard]] TensorOps take(LayerTensors results, LayerTensors kept_behind = {});
 
  private:
   TensorOps list_;
+  Dispatcher to_experts_ = {};
 };
 
 std::int64_t norm_weights(const Model& model);

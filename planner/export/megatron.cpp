@@ -101,6 +101,7 @@ extern const Framework entry{
              .expert = true,
              .kv_copies = true,
              .orders = plain_and_interleaved,
+             .dispatchers = both_dispatchers,
              .shard_copies = true},
     .models = ModelKind::llm,
     .unit = {.tokens = 1, .source = megatron_mappings},

@@ -142,6 +142,7 @@ extern const Framework entry{
              .expert = true,
              .kv_copies = true,
              .orders = plain_and_interleaved,
+             .dispatchers = all_to_all_only,
              .shard_copies = true},
     .families = families,
     .unit = {.tokens = 1, .source = megatron_mappings},

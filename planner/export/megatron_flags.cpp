@@ -46,7 +46,8 @@ void add_attention(Command& command, const Model& m) {
   }
 }
 
-void add_experts(Command& command, const Model& m) {
+void add_experts(Command& command, const Launch& launch) {
+  const Model& m = *launch.model;
   const Experts& e = m.experts;
   if (e.count == 0) {
     return;
@@ -66,7 +67,10 @@ void add_experts(Command& command, const Model& m) {
                     ? fmt::format("\"([0]*{}+[1]*{})\"", e.dense_layers, m.layers - e.dense_layers)
                     : pattern_of(routed));
   }
-  command.add("--moe-token-dispatcher-type", "alltoall").add("--moe-grouped-gemm");
+  command
+      .add("--moe-token-dispatcher-type",
+           launch.to_experts == Dispatcher::all_gather ? "allgather" : "alltoall")
+      .add("--moe-grouped-gemm");
 }
 
 /// Of all layers: a model's or a bare shape's.
@@ -134,7 +138,7 @@ void add_megatron_model(Command& command, const Launch& launch) {
       command.add("--untie-embeddings-and-output-weights");
     }
     add_attention(command, m);
-    add_experts(command, m);
+    add_experts(command, launch);
   }
   add_window(command, launch);
   command.add("--seq-length", p.seq).add("--max-position-embeddings", p.seq);

@@ -43,6 +43,7 @@ Snippet emit(const Launch& launch, const Way& way) {
   }
   if (launch.ep > 1) {
     command.add("--ep-size", launch.ep);
+    command.add("--moe-a2a-backend", "none");
   }
   if (launch.context() > 1) {
     command.add("--enable-prefill-cp").add("--cp-strategy", way.name);
@@ -93,7 +94,8 @@ extern const Framework entry{
              .pipeline = true,
              .expert = true,
              .kv_copies = true,
-             .expert_ranks = ExpertRanks::replica},
+             .expert_ranks = ExpertRanks::replica,
+             .dispatchers = all_gather_only},
     .models = ModelKind::llm,
     .loads_models = true,
     .emit = emit,

@@ -53,6 +53,9 @@ Snippet emit(const Launch& launch, const Way&) {
   }
   if (launch.ep > 1) {
     command.add("--enable-expert-parallel");
+    if (launch.dp * launch.context() > 1) {  // tensor ranks have copies of the same tokens
+      command.add("--all2all-backend", "allgather_reducescatter");
+    }
   }
   command.add("--dtype", long_name(launch.problem.dtype));
   if (launch.format == GemmFormat::fp8) {
@@ -101,7 +104,8 @@ extern const Framework entry{
              .pipeline = true,
              .expert = true,
              .kv_copies = true,
-             .expert_ranks = ExpertRanks::stage},
+             .expert_ranks = ExpertRanks::stage,
+             .dispatchers = all_gather_only},
     .models = ModelKind::llm,
     .loads_models = true,
     .emit = emit,

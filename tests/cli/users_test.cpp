@@ -238,6 +238,37 @@ TEST_CASE("servers cut each expert over their tensor ranks unless experts are de
                 "--etp: 2 around");
 }
 
+TEST_CASE("how tokens come to experts is a choice, the framework's where it has only one") {
+  const std::string work =
+      "--model qwen3-30b-a3b --seq 16K --phase prefill --topology dgx-h100 --quiet ";
+  const auto plan_of = [](const Json& document) { return document["best"]["plan"]; };
+  const Json engine =
+      document_of(sp_plan("plan --tp 1 --ep 8 --framework vllm --emit vllm " + work));
+  CHECK(plan_of(engine)["dispatcher"] == "all-gather");
+  CHECK_THAT(engine["export"].dump(),
+             ContainsSubstring("--all2all-backend allgather_reducescatter"));
+  const Json asked = document_of(sp_plan("plan --tp 1 --ep 8 --dispatcher all-to-all " + work));
+  CHECK(plan_of(asked)["dispatcher"] == "all-to-all");
+  const Json apart = document_of(sp_plan("plan --tp 1 --ep 1 --etp 1 " + work));
+  CHECK(plan_of(apart)["dispatcher"].is_null());
+  const Json none =
+      document_of(sp_plan("plan --tp 1 --ep 8 --framework vllm --dispatcher all-to-all " + work));
+  CHECK_THAT(none["rejected"].dump(),
+             ContainsSubstring("vllm has no all-to-all dispatcher of its own"));
+  // As it was planned.
+  const TempDir folder;
+  const std::string file = folder.write("plan.json", engine.dump()).string();
+  const Json again = document_of(sp_plan("simulate --plan " + file));
+  CHECK(again["request"]["dispatcher"] == "all-gather");
+  CHECK(again["result"]["predicted"]["step_s"].get<double>() ==
+        Approx(engine["best"]["predicted"]["step_s"].get<double>()));
+  check_refused(
+      sp_plan("plan --model llama-3.1-8b --dispatcher all-gather --seq 8K --topology dgx-h100"), 2,
+      "--dispatcher: all-gather, and llama-3.1-8b has no experts");
+  check_refused(sp_plan("plan --heads 8 --dispatcher all-gather --seq 8K --topology dgx-h100"), 2,
+                "--dispatcher: of a whole step");
+}
+
 TEST_CASE("a phase of inference is what it means for a model, and is among the assumptions") {
   const Json prompt = document_of(sp_plan("plan --phase inference --seq 32K " + llama));
   CHECK(prompt["request"]["phase"] == "prefill");

@@ -89,6 +89,35 @@ TEST_CASE("wrong ways to experts are refused with a counter-example") {
       Contains("works on slots"));
 }
 
+TEST_CASE("slots that no rank of a group sums up, or two, are refused with a counter-example") {
+  using Catch::Matchers::Contains;
+  const auto cases = test::expert_cases();
+  const auto gathered = std::ranges::find(cases, Dispatcher::all_gather, &StepCase::to_experts);
+  REQUIRE(gathered != cases.end());
+  const auto into_sums = [](const Copy& o, const std::vector<Buffer>& buffers) {
+    return o.kind == CopyKind::combine && buffers[o.to.index()].tensor == Tensor::value;
+  };
+  // Another group's slots are not there.
+  CHECK_THAT(refuted(changed<Copy>(gathered->build(), into_sums,
+                                   [](Copy& o) { o.expert_group = 1 - o.expert_group; })),
+             Contains("finds no"));
+  CHECK_THAT(
+      refuted(changed<Copy>(gathered->build(), into_sums, [](Copy& o) { o.expert_group = 4; })),
+      Contains("a group 4 of 4 groups of experts"));
+  // Sums that begin with other slots, or without room: nothing was filled before.
+  CHECK_THAT(refuted(changed<Fill>(
+                 gathered->build(),
+                 [](const Fill& o, const std::vector<Buffer>& buffers) {
+                   return buffers[o.buffer.index()].tensor == Tensor::value;
+                 },
+                 [](Fill& o) { o.tokens = o.tokens.part(0, 2); })),
+             Contains("finds no"));
+  // Of half of the members' sums each token lacks the slots of the others.
+  CHECK_THAT(refuted(changed<Copy>(gathered->build(), into_sums,
+                                   [](Copy& o) { o.tokens = o.tokens.part(0, 2); })),
+             Contains("slot"));
+}
+
 /// A step whose experts have biases, and products of theirs with a weighted one, or with the other.
 struct Biased {
   StepCase step = test::expert_cases().front();

@@ -164,6 +164,7 @@ LayerPlan StepCase::plan() const {
   plan.messages_overlap = messages_overlap;
   plan.recompute = recompute;
   plan.expert = expert_groups;
+  plan.to_experts = to_experts;
   // Embedding and head beside the first and the last layer.
   const int stages = pipeline.virtual_stages();
   for (int s = 0; s < stages; ++s) {
@@ -183,8 +184,8 @@ std::string StepCase::text() const {
       layer.attention.problem.masks() > 1
           ? ", every second by " + to_string(layer.attention.problem.mask_of(1))
           : "",
-      experts.count > 0 ? fmt::format(", {} of {} experts in {} groups", experts.per_token,
-                                      experts.count, expert_groups)
+      experts.count > 0 ? fmt::format(", {} of {} experts in {} groups by {}", experts.per_token,
+                                      experts.count, expert_groups, to_string(to_experts))
                         : "");
 }
 
@@ -347,6 +348,11 @@ std::vector<StepCase> expert_cases() {
   result[7].recompute = {.kind = Recompute::selective, .modules = {moe, core_attention}};
   result[7].order = "zero-bubble";
   result[0].layer.attention.problem.batch = 2;
+  for (const std::size_t gathered : {0, 1, 3, 4, 5, 6, 7, 8}) {
+    StepCase step = result[gathered];
+    step.to_experts = Dispatcher::all_gather;
+    result.push_back(std::move(step));
+  }
   return result;
 }
 

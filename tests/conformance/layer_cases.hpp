@@ -49,6 +49,7 @@ struct StepCase {
   Recomputation recompute{};
   Experts experts{};
   int expert_groups = 1;
+  Dispatcher to_experts = Dispatcher::all_to_all;
   bool tied = false;  // the loss head is the embedding's table
 
   /// Every second layer sees a window of so many tokens.

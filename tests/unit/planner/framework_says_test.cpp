@@ -75,6 +75,11 @@ constexpr Change changes[] = {
        step(c).expert /= 2;
        step(c).expert_tensor = 2;
      }},
+    {"dispatcher", experts_over_a_stage,
+     [](Case& c) {
+       step(c).to_experts = step(c).to_experts == Dispatcher::all_gather ? Dispatcher::all_to_all
+                                                                         : Dispatcher::all_gather;
+     }},
     {"pipeline", nothing, [](Case& c) { step(c).pipeline = 2; }},
     {"virtual stages",
      [](Case& c) {

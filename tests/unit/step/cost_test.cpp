@@ -171,6 +171,9 @@ TEST_CASE(
   tiny.practice.host_counts.value = Seconds(1);
   // Rows and their weights go, and rows come back; the same backward; in 2 layers, 3 times.
   CHECK(tiny.cost(plan).parts[StepPart::launch] == Approx(2 * 3 * 6).epsilon(1e-3));
+  StepPlan gathered = plan;  // grouped GEMMs have to be told as well
+  gathered.to_experts = Dispatcher::all_gather;
+  CHECK(tiny.cost(gathered).parts[StepPart::launch] == Approx(2 * 3 * 6).epsilon(1e-3));
   tiny.practice.device_counts.value = 16;
   CHECK(tiny.cost(plan).total() > without + 1);
   tiny.practice.device_counts.value = 8;  // the GPUs of a node
@@ -342,6 +345,23 @@ TEST_CASE("tokens for several experts of a node are sent once, where the stack d
   // 8 experts on 2 nodes: a token has one on the other node in all but 1 of 256 draws, instead of
   // 4 copies that leave.
   CHECK(sent() / copies == Approx(2 * (1 - 1.0 / 256) / 8).epsilon(0.02));
+}
+
+TEST_CASE("an all-gather moves less than an all-to-all where tokens have more experts than ranks") {
+  TinyStep tiny;
+  tiny.model.experts = {.count = 16, .per_token = 8, .ffn = 6};
+  StepPlan plan{.data = 4, .expert = 4};
+  const auto sent = [&](CommKind kind) {
+    return tiny.sent(plan).along(StepAxis::expert).at(static_cast<std::size_t>(kind)).as_double();
+  };
+  const double copies = sent(CommKind::all_to_all);
+  CHECK(sent(CommKind::all_gather) == 0);
+  plan.to_experts = Dispatcher::all_gather;
+  CHECK(sent(CommKind::all_to_all) == 0);
+  // Of each token 8 copies go to 4 ranks, or itself; and 8 weights to each, or 2 on average.
+  const double rows = sent(CommKind::all_gather) + sent(CommKind::reduce_scatter);
+  CHECK(rows > copies / 2);
+  CHECK(rows < copies);
 }
 
 TEST_CASE("gradients in buckets cost latency for each") {

@@ -161,6 +161,32 @@ TEST_CASE("tensor ranks that have copies of tokens send no row twice") {
                                  "unpermute 192 B", "shared sum 288 B", "residual 2 288 B"});
 }
 
+TEST_CASE("an all-gather brings every rank all tokens, and their sums are scattered") {
+  // [6,8] of each of two ranks in bf16, and 2 weights a token in fp32; each has half of the slots.
+  const TensorOps layer = layer_of(tiny_experts(), Dispatcher::all_gather);
+  CHECK(lines_from("dispatch", forward_ops(layer, on({.expert = 2}))) ==
+        std::vector<std::string>{
+            "dispatch all_gather expert 192 B", "dispatch all_gather expert 96 B", "permute 528 B",
+            "experts up 12x12x8 of 2", "experts activation 480 B", "experts down 12x8x6 of 2",
+            "unpermute 384 B", "combine reduce_scatter expert 192 B", "shared sum 288 B",
+            "residual 2 288 B"});
+  const auto back = lines_from("combine", backward_ops(layer, on({.expert = 2})));
+  CHECK(back.at(0) == "d combine all_gather expert 192 B");
+  CHECK(lines_from("dispatch", backward_ops(layer, on({.expert = 2}))).at(0) ==
+        "d dispatch reduce_scatter expert 192 B");
+  // Of ranks that share experts all have all rows.
+  CHECK(transfers_of(forward_ops(layer, on({.expert = 2, .expert_tensor = 2}))) ==
+        std::vector<std::string>{
+            "dispatch all_gather expert_tensor 192 B", "dispatch all_gather expert 384 B",
+            "dispatch all_gather expert_tensor 96 B", "dispatch all_gather expert 192 B",
+            "combine reduce_scatter expert 384 B", "combine reduce_scatter expert_tensor 192 B"});
+  // Weights, GEMMs and what a rank does alone are those of the other way.
+  const TensorOps sent = layer_of(tiny_experts());
+  CHECK(weights_of(layer) == weights_of(sent));
+  CHECK(flops_of(forward_ops(layer, six_rows)) == flops_of(forward_ops(sent, six_rows)));
+  CHECK(transfers_of(forward_ops(layer, six_rows)).empty());
+}
+
 TEST_CASE("the fullest rank's experts receive more and send more back") {
   const TensorOps layer = layer_of(tiny_experts());
   const auto lines = lines_from("dispatch", forward_ops(layer, on({.expert = 2}, 1.5)));
