@@ -126,6 +126,7 @@ struct Request {
   FlopsConvention flops_convention = FlopsConvention::causal_halved;
   Objective objective = Objective::time;
   int top = 5;
+  bool finds_ties = true;  // all plans that may tie with the fastest, beside the first `top`
   /// That a search may take.
   Effort most{.ops = std::numeric_limits<double>::infinity(), .memory = Bytes(INT64_MAX)};
 

@@ -54,20 +54,23 @@ auto last_of_the_first(const PlanResult& result, const Request& request, const V
   return std::optional(values[nth]);
 }
 
-/// Slower than this a plan is neither among the first `top` nor may tie with the fastest; infinite
-/// until there are as many.
+/// Slower than this a plan is neither among the first `top` nor, if these are asked for, may it tie
+/// with the fastest; infinite until there are as many.
 double limit_of(const PlanResult& result, const Request& request) {
   constexpr double none = std::numeric_limits<double>::infinity();
   const auto seconds = [](const Prediction& p) { return p.step.count(); };
   if (request.objective == Objective::memory || result.candidates.empty()) {
     return none;
   }
+  const double last = last_of_the_first(result, request, seconds).value_or(none);
+  if (!request.finds_ties) {
+    return last;
+  }
   double fastest = none;
   for (const Candidate& c : result.candidates) {
     fastest = std::min(fastest, seconds(c.predicted));
   }
-  return std::max((1 + most_slower) * fastest,
-                  last_of_the_first(result, request, seconds).value_or(none));
+  return std::max((1 + most_slower) * fastest, last);
 }
 
 /// Whether the plans from the next one on cannot matter any more: it promises the most of them.

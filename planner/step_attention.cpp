@@ -92,6 +92,7 @@ std::vector<AttentionChoice> StepAttention::searched(const StepPoint& point) {
   AttentionQuestion question = attention_of(request_, point);
   Request& call = question.request;
   call.objective = Objective::time;
+  call.finds_ties = false;
   call.top = call.beside.empty() ? 3 : 6;  // layers of other kinds may like others
   // Long rings take more than all else together: no shape takes more than its part.
   constexpr double part = 1.0 / 32;

@@ -58,6 +58,7 @@ class Space {
         model_(*request.model),
         evaluator_(evaluator),
         groups_(*request.cluster),
+        dispatchers_(dispatchers_of(request)),
         runs_{layer_runs(model_, Dispatcher::all_to_all),
               layer_runs(model_, Dispatcher::all_gather)},
         train_(request.phase == StepPhase::train) {
@@ -181,20 +182,21 @@ class Space {
                                         expert, of_each, all)});
         }
       } else if (ranks == 0 || expert * of_each == ranks) {
-        dispatchers_of(point);
+        send_experts_of(point);
       }
     }
   }
 
-  void dispatchers_of(StepPoint point) {
-    std::vector<Dispatcher> ways = spp::dispatchers_of(request_);
-    if (point.expert * point.expert_tensor == 1) {
-      ways.resize(1);
-    }
-    for (const Dispatcher way : ways) {
+  void send_experts_of(StepPoint point) {
+    for (const Dispatcher way : ways(point)) {
       point.to_experts = way;
       micro_batches_of(point);
     }
+  }
+  /// To experts; where they lie on no other rank any will do.
+  [[nodiscard]] std::span<const Dispatcher> ways(const StepPoint& point) const {
+    return std::span(dispatchers_)
+        .first(point.expert * point.expert_tensor == 1 ? 1 : dispatchers_.size());
   }
 
   void micro_batches_of(StepPoint point) {
@@ -297,9 +299,25 @@ class Space {
         point.recompute = recompute;
         point.around = seconds(point, cost);
         point.memory = bytes(point, plan, cost);
-        space_.points.push_back(point);
+        if (!loses(point, plan)) {
+          space_.points.push_back(point);
+        }
       }
     }
+  }
+  /// Another way to experts is faster and needs no more memory: around attention, which is the
+  /// same.
+  [[nodiscard]] bool loses(const StepPoint& point, StepPlan plan) {
+    const std::span<const Dispatcher> others = ways(point);
+    return std::ranges::any_of(others, [&](Dispatcher way) {
+      if (way == point.to_experts) {
+        return false;
+      }
+      StepPoint other = point;
+      other.to_experts = plan.to_experts = way;
+      const LayersCost& cost = layers_cost(other, plan);
+      return seconds(other, cost) < point.around && bytes(other, plan, cost) <= point.memory;
+    });
   }
 
   // ---- bounds
@@ -485,6 +503,7 @@ class Space {
   const Model& model_;
   const StepEvaluator& evaluator_;
   GroupTimes groups_;
+  std::vector<Dispatcher> dispatchers_;
   std::array<std::vector<LayerRun>, dispatchers> runs_;  // by Dispatcher
   bool train_ = true;
   std::int64_t own_mask_ = 0;  // layers that attend as the request says
