@@ -86,10 +86,10 @@ std::vector<CandidateColumn> plan_columns(const Request& request) {
     columns.push_back(
         {"to experts", true,
          [](const Candidate& c) {
-           return c.plan.exchanges_experts() ? std::string(to_string(c.plan.to_experts)) : "-";
+           return c.plan.sends_to_experts() ? std::string(to_string(c.plan.to_experts)) : "-";
          },
          [](const Candidate& c) {
-           return c.plan.exchanges_experts() && c.plan.to_experts != Dispatcher::all_to_all;
+           return c.plan.sends_to_experts() && c.plan.to_experts != Dispatcher::all_to_all;
          },
          "dispatcher"});
     columns.push_back(

@@ -249,7 +249,7 @@ Json degrees_json(const SequencePlan& plan) {
 }  // namespace
 
 Json dispatcher_json(const StepPlan& plan) {
-  return plan.exchanges_experts() ? Json(spp::to_string(plan.to_experts)) : Json();
+  return plan.sends_to_experts() ? Json(spp::to_string(plan.to_experts)) : Json();
 }
 
 Json to_json(const StepPlan& plan, Groups groups) {

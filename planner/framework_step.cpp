@@ -144,7 +144,7 @@ void add_experts(const Framework& f, const Request& request, const StepPlan& pla
                 f.checked));
   }
   const std::span<const Dispatcher> known = f.axes.dispatchers;
-  if (plan.exchanges_experts() && !known.empty() &&
+  if (plan.sends_to_experts() && !known.empty() &&
       std::ranges::find(known, plan.to_experts) == known.end()) {
     reasons.push_back(because(
         "dispatcher",

@@ -9,9 +9,20 @@
 namespace spp {
 namespace {
 
-/// Mechanisms that a plan needs under a mask; of two plans that tie, the one with fewer is
-/// recommended. Where the mask gives ranks unequal work, zigzag is as usual as contiguous.
-int complexity(const StepPlan& step, const Mask& mask) {
+/// Degrees whose collectives, several in each layer, leave the node.
+int beyond_node(const StepPlan& step, const Request& request) {
+  const SequencePlan& p = step.attention;
+  const int node = request.cluster != nullptr ? request.cluster->gpus_per_node() : step.world();
+  const int ulysses = p.order.front() == Axis::ulysses ? p.ulysses : p.ranks();
+  const auto leaves = [&](int degree, int ranks) { return degree > 1 && ranks > node ? 1 : 0; };
+  return leaves(step.tensor, step.tensor) + leaves(p.ulysses, step.tensor * ulysses) +
+         leaves(step.expert, step.expert * step.expert_tensor);
+}
+
+/// Mechanisms that a plan needs; of two plans that tie, the one with fewer is recommended. Where
+/// the mask gives ranks unequal work, zigzag is as usual as contiguous.
+int complexity(const StepPlan& step, const Request& request) {
+  const Mask& mask = request.problem.mask;
   const auto count = [](bool used) { return used ? 1 : 0; };
   const SequencePlan& p = step.attention;
   return count(step.tensor > 1) + count(step.pipeline > 1) + count(step.virtual_stages > 1) +
@@ -20,7 +31,8 @@ int complexity(const StepPlan& step, const Mask& mask) {
          count(p.ulysses > 1) + count(p.ring > 1) + 2 * static_cast<int>(p.own.values().size()) +
          count(p.heads != HeadPolicy::divide) + count(p.rank_order != RankOrder::block) +
          count(p.layout != Layout::contiguous &&
-               (p.layout != Layout::zigzag || mask.kind == MaskKind::full));
+               (p.layout != Layout::zigzag || mask.kind == MaskKind::full)) +
+         beyond_node(step, request);
 }
 
 /// Seconds squared, of the difference of two plans: a block that both run moves both, others err
@@ -74,13 +86,13 @@ struct Ties {
 };
 
 /// `list`: the fastest first. A plan ties where no plan before it is faster out of reach.
-Ties ties_of(const std::vector<Candidate>& list, const Mask& mask,
+Ties ties_of(const std::vector<Candidate>& list, const Request& request,
              const ComponentSeconds& spreads) {
   Ties ties;
-  int least = complexity(list[0].plan, mask);  // of the plans so far, ties or not
+  int least = complexity(list[0].plan, request);  // of the plans so far, ties or not
   const Seconds most = (1 + most_slower) * list[0].predicted.step;
   for (std::size_t i = 1; i < list.size() && list[i].predicted.step <= most; ++i) {
-    const int mechanisms = complexity(list[i].plan, mask);
+    const int mechanisms = complexity(list[i].plan, request);
     const bool tie = std::all_of(
         list.begin(), list.begin() + static_cast<std::ptrdiff_t>(i), [&](const Candidate& faster) {
           return within_reach(faster.predicted, list[i].predicted, spreads);
@@ -90,7 +102,7 @@ Ties ties_of(const std::vector<Candidate>& list, const Mask& mask,
       if (mechanisms < least) {
         ties.chosen = i;
         ties.simpler_ones = false;
-      } else if (mechanisms < complexity(list[ties.chosen].plan, mask)) {
+      } else if (mechanisms < complexity(list[ties.chosen].plan, request)) {
         ties.simpler_ones = true;
       }
     }
@@ -188,11 +200,10 @@ bool within_reach(const Prediction& a, const Prediction& b, const ComponentSecon
 void rank(PlanResult& result, const Request& request, const ComponentSeconds& spreads) {
   auto& list = result.candidates;
   Ties ties;
-  const Mask& mask = request.problem.mask;
-  const auto faster = [&mask](const Candidate& a, const Candidate& b) {
+  const auto faster = [&request](const Candidate& a, const Candidate& b) {
     return a.predicted.step != b.predicted.step
                ? a.predicted.step < b.predicted.step
-               : complexity(a.plan, mask) < complexity(b.plan, mask);
+               : complexity(a.plan, request) < complexity(b.plan, request);
   };
   if (request.objective == Objective::memory) {
     std::ranges::stable_sort(list, [&](const Candidate& a, const Candidate& b) {
@@ -205,7 +216,7 @@ void rank(PlanResult& result, const Request& request, const ComponentSeconds& sp
                              [](const Candidate& c) { return c.predicted.tokens_per_s; });
   } else {
     std::ranges::stable_sort(list, faster);
-    ties = ties_of(list, mask, spreads);
+    ties = ties_of(list, request, spreads);
     const auto chosen = list.begin() + static_cast<std::ptrdiff_t>(ties.chosen);
     std::rotate(list.begin(), chosen, chosen + 1);
   }

@@ -193,10 +193,13 @@ class Space {
       micro_batches_of(point);
     }
   }
-  /// To experts; where they lie on no other rank any will do.
+  /// To experts; where no token goes to another rank any will do.
   [[nodiscard]] std::span<const Dispatcher> ways(const StepPoint& point) const {
-    return std::span(dispatchers_)
-        .first(point.expert * point.expert_tensor == 1 ? 1 : dispatchers_.size());
+    const LayerSplit split{.tensor = point.tensor,
+                           .sequence_parallel = practice_of(request_).tensor_sequence.value > 0,
+                           .expert = point.expert,
+                           .expert_tensor = point.expert_tensor};
+    return std::span(dispatchers_).first(split.sends_to_experts() ? dispatchers_.size() : 1);
   }
 
   void micro_batches_of(StepPoint point) {

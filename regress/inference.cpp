@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "machine/gemm_cost.hpp"
+#include "planner/step.hpp"
 #include "regress/point_model.hpp"
 #include "transformer/diffusion_family.hpp"
 
@@ -81,6 +82,7 @@ class InferenceReader {
     plan.data = p_.dp * p_.cfg;
     plan.expert = p_.ep.value_or(1);
     plan.expert_tensor = p_.etp.value_or(1);
+    plan.to_experts = dispatchers_of(request_).front();
     // Engines of inference all-reduce; what GPUs hold between GEMMs is short.
     plan.tensor_sequence = p_.tp_sequence_parallel.value_or(false);
     plan.zero = p_.zero.value_or(0);

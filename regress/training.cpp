@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/parse.hpp"
+#include "planner/step.hpp"
 #include "regress/point_model.hpp"
 
 #include <algorithm>
@@ -98,9 +99,8 @@ class PointReader {
     plan.data = p_.dp;
     plan.expert = p_.ep.value_or(1);
     plan.expert_tensor = p_.etp.value_or(1);
-    if (contains(p_.dispatcher, "allgather") || contains(p_.dispatcher, "all-gather")) {
-      plan.to_experts = Dispatcher::all_gather;
-    }
+    plan.to_experts = contains(p_.dispatcher, "allgather") ? Dispatcher::all_gather
+                                                           : dispatchers_of(request_).front();
     const bool said = contains(p_.features, "sequence parallelism");
     plan.tensor_sequence =
         p_.tp_sequence_parallel.value_or(said ? !contains(p_.features, "no sequence parallelism")

@@ -58,7 +58,6 @@ void copy_between(const Site& site, const Copy& op, const GraphWork& work, const
         return;
       }
       if (copy.spreads) {
-        // A gradient that is passed on has one contribution; a sum's, all of them.
         AtomSet met;
         if (copy.first) {
           met.insert(static_cast<std::size_t>(*copy.first));
@@ -109,9 +108,9 @@ void copy_slots(const Site& site, const Copy& op) {
   const TensorRef from = site.buffer(op.from).ref();
   const TensorRef to = site.buffer(op.to).ref();
   const Graph& graph = site.grid().graph();
-  if (op.of_group && op.expert_group >= graph.routing.groups) {
-    site.stop(
-        fmt::format("a group {} of {} groups of experts", op.expert_group, graph.routing.groups));
+  const int groups = graph.routing.empty() ? 0 : graph.routing.groups;
+  if (op.of_group && op.expert_group >= groups) {
+    site.stop(fmt::format("a group {} of {} groups of experts", op.expert_group, groups));
     return;
   }
   if (from == to) {

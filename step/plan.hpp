@@ -57,8 +57,8 @@ struct StepPlan {
   [[nodiscard]] int replicas() const { return sequence() * data; }
   [[nodiscard]] int shards() const { return zero > 0 && zero_group > 0 ? zero_group : replicas(); }
   [[nodiscard]] int stage_ranks() const { return tensor * sequence() * data; }
-  /// Experts lie on several ranks.
-  [[nodiscard]] bool exchanges_experts() const { return expert * expert_tensor > 1; }
+  /// Tokens go to experts on other ranks.
+  [[nodiscard]] bool sends_to_experts() const { return split().sends_to_experts(); }
   /// Ranks that hold the same experts of a stage before ZeRO, tensor ranks among them.
   [[nodiscard]] int expert_replicas() const {
     return std::max(1, stage_ranks() / (expert * expert_tensor));

@@ -244,7 +244,7 @@ class OpWriter {
       const LayerTensorId own = dispatches ? op.reads[i] : op.writes[i];
       const LayerTensorId there = dispatches ? op.writes[i] : op.reads[i];
       const Bytes all = shapes_.token_bytes(own);
-      if (copies && shapes_.has_experts_beside()) {
+      if (copies && shapes_.local().split.has_experts_beside()) {
         if (!to_experts) {
           transfer(op, role, CommKind::all_reduce, all);
         }

@@ -120,11 +120,6 @@ bool LocalShapes::exchanges() const {
   return local_->split.expert > 1 || local_->split.expert_tensor > 1;
 }
 
-bool LocalShapes::has_experts_beside() const {
-  const LayerSplit& split = local_->split;
-  return !split.sequence_parallel && split.tensor % (split.expert * split.expert_tensor) == 0;
-}
-
 bool LocalShapes::gathers(const TensorOp& op, LayerTensorId read) const {
   return local_->split.sequence_parallel && ops_->at(read).cut == Cut::rows &&
          (partial_gradient(op, read) || repeats(op));

@@ -32,6 +32,15 @@ struct LayerSplit {
   bool sequence_parallel = true;  // of a tensor-parallel group
   int expert = 1;                 // groups of experts
   int expert_tensor = 1;          // ranks that share each expert
+  /// All experts are on ranks that have copies of the same tokens, each of which takes from its own
+  /// what is its experts'.
+  [[nodiscard]] bool has_experts_beside() const {
+    return !sequence_parallel && tensor % (expert * expert_tensor) == 0;
+  }
+  /// Tokens go to experts on other ranks.
+  [[nodiscard]] bool sends_to_experts() const {
+    return expert * expert_tensor > 1 && !has_experts_beside();
+  }
   friend auto operator<=>(const LayerSplit&, const LayerSplit&) = default;
 };
 
@@ -93,9 +102,6 @@ class LocalShapes {
   [[nodiscard]] std::int64_t experts(std::int64_t all) const;
   /// Experts are on several ranks.
   [[nodiscard]] bool exchanges() const;
-  /// All experts are on ranks that have copies of the same tokens, each of which takes from its own
-  /// what is its experts'.
-  [[nodiscard]] bool has_experts_beside() const;
   [[nodiscard]] bool sequence_parallel() const { return local_->split.sequence_parallel; }
 
   [[nodiscard]] const TensorOps& ops() const { return *ops_; }

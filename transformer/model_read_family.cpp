@@ -87,6 +87,8 @@ constexpr std::array families{
            .norm_bias = true,
            .tied = true},
     Family{.model_type = "nemotron", .gated_mlp = false, .norm_bias = true},
+    Family{.model_type = "apertus", .gated_mlp = false, .qk_norm = true},
+    Family{.model_type = "chatglm", .attention_bias = true},
     Family{.model_type = "qwen2_moe", .attention_bias = true},
     Family{.model_type = "qwen3_moe", .qk_norm = true},
     Family{.model_type = "deepseek_v2"},

@@ -13,6 +13,9 @@
 namespace spp::model_keys {
 namespace {
 
+constexpr std::array<std::string_view, 2> expert_widths{"moe_intermediate_size",
+                                                        "moe_ffn_hidden_size"};
+
 /// How often each word occurs: "48 linear_attention, 16 full_attention".
 std::string counted(const std::map<std::string, std::int64_t>& words) {
   std::vector<std::pair<std::int64_t, std::string>> order;
@@ -207,14 +210,18 @@ void mixed_layers(const JsonView& config, const std::optional<JsonView>& wrapper
 }
 
 /// Which layers have experts: behind the first ones all, or each so many-th. A reason for others.
-std::optional<std::string> read_expert_layers(const JsonView& config, Experts& experts) {
-  if (const auto dense = config.find("first_k_dense_replace")) {
+std::optional<std::string> read_expert_layers(const JsonView& config, std::int64_t layers,
+                                              Experts& experts) {
+  if (const auto dense = find_any(config, {"first_k_dense_replace", "moe_layer_start_index"})) {
     experts.dense_layers = dense->integer(0, most_layers);
   }
-  if (const auto step = find_any(config, {"decoder_sparse_step", "interleave_moe_layer_step"})) {
+  if (const auto step = find_any(
+          config, {"decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval"})) {
     experts.every = step->integer(1, most_layers);
   }
-  if (experts_uneven(config)) {
+  const auto last = config.find("moe_layer_end_index");
+  const bool ends = last && last->value() != -1 && last->integer(0, most_layers) + 1 < layers;
+  if (experts_uneven(config) || ends) {
     return fmt::format("experts in some layers only ({} experts)", experts.count);
   }
   return std::nullopt;
@@ -236,15 +243,22 @@ void read_experts(const JsonView& config, const Family& family, Model& model,
   Experts& e = model.experts;
   e.count = static_cast<int>(number.value);
   e.per_token = static_cast<int>(per_layer(*top, number.value).value);
-  const auto ffn = find_any(config, {"moe_intermediate_size", "moe_ffn_hidden_size"});
-  e.ffn = ffn ? ffn->integer(1, most_ffn) : model.ffn;
+  const auto ffn = find_any(config, expert_widths);
+  const PerLayer wide = ffn ? per_layer(*ffn, most_ffn) : PerLayer{.value = model.ffn};
+  e.ffn = wide.value;
   e.router_bias = family.router_bias;
   e.bias = family.expert_bias;
-  if (const auto shared = find_any(config, {"n_shared_experts", "num_shared_experts"})) {
-    e.shared = static_cast<int>(shared->integer(0, most_experts));
+  bool uneven = wide.varies;
+  if (const auto shared = find_any(config, {"n_shared_experts", "num_shared_experts",
+                                            "moe_num_shared_experts", "num_shared_expert"})) {
+    const PerLayer each = shared->value().is_array()
+                              ? per_layer(*shared, most_experts)
+                              : PerLayer{.value = shared->integer(0, most_experts)};
+    uneven = uneven || each.varies;
+    e.shared = static_cast<int>(each.value);
     e.shared_ffn = e.shared * e.ffn;
-  } else if (const auto wide = config.find("shared_expert_intermediate_size")) {
-    e.shared_ffn = wide->integer(0, most_ffn);
+  } else if (const auto shared_wide = config.find("shared_expert_intermediate_size")) {
+    e.shared_ffn = shared_wide->integer(0, most_ffn);
     e.shared = e.shared_ffn > 0 ? 1 : 0;
   } else if (family.shared_expert) {
     e.shared = 1;
@@ -253,7 +267,10 @@ void read_experts(const JsonView& config, const Family& family, Model& model,
   if (const auto dense = config.find("intermediate_size_mlp")) {  // Llama 4: of the other layers
     model.ffn = dense->integer(1, most_ffn);
   }
-  if (auto reason = read_expert_layers(config, e)) {
+  if (uneven) {
+    reasons.emplace_back("experts of different width or number from layer to layer");
+  }
+  if (auto reason = read_expert_layers(config, model.layers, e)) {
     reasons.push_back(std::move(*reason));
   }
   constexpr double most_weights = 1e17;
@@ -266,6 +283,13 @@ void read_experts(const JsonView& config, const Family& family, Model& model,
                             e.count, e.ffn, model.layers));
   }
 }
+
+/// Keys of layers that only the code of their makers knows, and what they have.
+inline constexpr std::array<std::pair<std::string_view, std::string_view>, 4> foreign_parts{
+    {{"zero_expert_num", "two attentions and MLPs a layer beside experts, some of which are none"},
+     {"share_q_dim", "attention whose queries come from a shared latent"},
+     {"num_attention_groups", "attention in groups (num_attention_groups)"},
+     {"parallel_attn_mlp_res", "an MLP beside all experts (parallel_attn_mlp_res)"}}};
 
 /// What such layers cannot express.
 std::vector<std::string> reasons_against(const JsonView& config,
@@ -291,6 +315,12 @@ std::vector<std::string> reasons_against(const JsonView& config,
   }
   if (family.encoder) {
     reasons.emplace_back("an encoder");
+  }
+  for (const auto& [key, what] : foreign_parts) {
+    if (config.find(key)) {
+      reasons.emplace_back(what);
+      break;
+    }
   }
   return reasons;
 }
@@ -354,7 +384,8 @@ void read_heads(const JsonView& config, Model& model, bool& varying) {
   model.q_heads = static_cast<int>(q.value);
   model.kv_heads = model.q_heads;
   varying = varying || q.varies;
-  const auto kv = find_any(config, {"num_key_value_heads", "n_kv_heads", "num_kv_heads"});
+  const auto kv = find_any(
+      config, {"num_key_value_heads", "n_kv_heads", "num_kv_heads", "multi_query_group_num"});
   if (kv) {
     const PerLayer number = per_layer(*kv, most_heads);
     model.kv_heads = static_cast<int>(number.value);
@@ -367,7 +398,8 @@ void read_heads(const JsonView& config, Model& model, bool& varying) {
         .fail(fmt::format("{} key/value heads do not divide {} attention heads", model.kv_heads,
                           model.q_heads));
   }
-  if (const auto dim = find_any(config, {"head_dim", "attention_head_dim", "d_kv"})) {
+  if (const auto dim =
+          find_any(config, {"head_dim", "attention_head_dim", "d_kv", "kv_channels"})) {
     model.head_dim = static_cast<int>(dim->integer(1, most_head_dim));
   } else if (const auto rope = config.find("qk_rope_head_dim");
              rope && config.find("qk_nope_head_dim")) {
@@ -387,8 +419,8 @@ void read_mlp(const JsonView& config, const Family& family, Model& model, bool& 
     const PerLayer width = per_layer(*ffn, most_ffn);
     model.ffn = width.value;
     varying = varying || width.varies;
-  } else if (const auto moe = config.find("moe_intermediate_size")) {
-    model.ffn = moe->integer(1, most_ffn);
+  } else if (const auto moe = find_any(config, expert_widths)) {
+    model.ffn = per_layer(*moe, most_ffn).value;
   } else if (family.four_times || config.find("n_embd")) {  // their own rule without a width
     model.ffn = 4 * model.hidden;
     model.assumed.emplace_back("MLP width 4 x hidden (no width of it)");
@@ -408,16 +440,20 @@ void read_decoder(const JsonView& config, const std::optional<JsonView>& wrapper
   model.hidden = need_any(config, {"hidden_size", "n_embd", "d_model"}).integer(1, most_width);
   model.layers = need_any(config, {"num_hidden_layers", "n_layer", "n_layers", "num_layers"})
                      .integer(1, most_layers);
-  model.vocab = need_any(config, {"vocab_size", "n_vocab"}).integer(1, most_vocab);
-  if (const auto positions =
-          find_any(config, {"max_position_embeddings", "n_positions", "max_sequence_length"})) {
+  model.vocab =
+      need_any(config, {"vocab_size", "n_vocab", "padded_vocab_size"}).integer(1, most_vocab);
+  if (const auto positions = find_any(config, {"max_position_embeddings", "n_positions",
+                                               "max_sequence_length", "seq_length"})) {
     model.max_positions = positions->integer(1, most_tokens);
   }
   read_heads(config, model, varying);
   read_latent(config, model);
   read_mlp(config, family, model, varying);
 
-  model.gated_mlp = family.gated_mlp;
+  const auto activation = config.find("hidden_act");  // of these none has a gate
+  const bool plain =
+      activation && (activation->value() == "xielu" || activation->value() == "relu2");
+  model.gated_mlp = family.gated_mlp && !plain;
   model.attention_bias = flag(config, "attention_bias", family.attention_bias);
   // Llama's attention_bias means all four projections; Qwen2 has it on Q, K and V only.
   model.output_bias =

@@ -127,14 +127,19 @@ void put_rate(Draft& d, Bandwidth rate, const TransportSpec& transport, const st
 void put_nvlink(Draft& d, const Nvlinks& n) {
   const int peers = d.gpus - 1;
   const std::string source = to_string(n.place);
-  const bool switched = n.complete && n.least == n.most && n.most * peers > most_nvlinks;
+  if (n.most > most_nvlinks) {
+    throw InputError(source, fmt::format("NV{} between GPUs: none has more than {} NVLinks", n.most,
+                                         most_nvlinks));
+  }
+  // One link that is down is missing at all pairs of its GPU.
+  const bool switched = n.complete && n.least * peers > most_nvlinks;
   if (n.complete && n.least != n.most) {
     d.assume("intra", fmt::format("NV{} to NV{} between GPUs: the least counts", n.least, n.most),
              source);
   }
   const Bandwidth link = nvlink_rate(d.gpu);
   const TransportSpec own = d.catalog.transport(d.gpu.intra, source);
-  const int of_gpu = switched ? n.most : n.most_of_gpu;
+  const int of_gpu = switched ? n.least : n.most_of_gpu;
   const Bandwidth rate = link * static_cast<double>(of_gpu);
   const bool own_fits = own.medium == "nvlink" && own.name.find("-mesh") == std::string::npos &&
                         std::abs(own.rate->value.value() / rate.value() - 1) < 0.01;
@@ -145,7 +150,7 @@ void put_nvlink(Draft& d, const Nvlinks& n) {
     d.assume("intra",
              switched ? fmt::format("switches join the GPUs: NV{} to each of {} is more "
                                     "than {} links of a GPU",
-                                    n.most, peers, most_nvlinks)
+                                    n.least, peers, most_nvlinks)
                       : fmt::format("a pair with {} NVLinks", n.most),
              source);
     return;

@@ -116,6 +116,21 @@ TEST_CASE("slots that no rank of a group sums up, or two, are refused with a cou
   CHECK_THAT(refuted(changed<Copy>(gathered->build(), into_sums,
                                    [](Copy& o) { o.tokens = o.tokens.part(0, 2); })),
              Contains("slot"));
+  // A graph without experts has no groups of them.
+  const auto over_ulysses = std::ranges::find(
+      cases, "ulysses", [](const StepCase& c) { return c.layer.attention.plan.strategy; });
+  REQUIRE(over_ulysses != cases.end());
+  StepCase dense = *over_ulysses;
+  dense.experts = {};
+  dense.expert_groups = 1;
+  CHECK_THAT(refuted(changed<Copy>(
+                 dense.build(),
+                 [](const Copy& o, const std::vector<Buffer>&) { return o.kind == CopyKind::pack; },
+                 [](Copy& o) {
+                   o.kind = CopyKind::dispatch;
+                   o.of_group = true;
+                 })),
+             Contains("a group 0 of 0 groups of experts"));
 }
 
 /// A step whose experts have biases, and products of theirs with a weighted one, or with the other.

@@ -97,6 +97,28 @@ TEST_CASE("topo -m: NVLink to all is switches, adapters behind GPUs' switches ar
   CHECK(assumed(m, "inter.gpus_per_nic").empty());
 }
 
+TEST_CASE("topo -m: a GPU with a link that is down slows switches, it does not make them a mesh") {
+  std::string table;
+  for (int row = -1; row < 8; ++row) {
+    table += row < 0 ? "" : fmt::format("GPU{}", row);
+    for (int column = 0; column < 8; ++column) {
+      table += row < 0         ? fmt::format("\tGPU{}", column)
+               : row == column ? "\t X "
+                               : fmt::format("\tNV{}", row == 3 || column == 3 ? 17 : 18);
+    }
+    table += row < 0 ? "\tCPU Affinity\tNUMA Affinity\n" : "\t0-55\t0\n";
+  }
+  const MachineSpec m = machine_of({text(table)}, {.gpu = "h100"});
+  CHECK(m.intra.name == "nvlink4");
+  CHECK(m.intra_rate.value() == Catch::Approx(17 * 25e9));
+  CHECK_THAT(assumed(m, "intra"), ContainsSubstring("NV17 to NV18 between GPUs"));
+  while (table.find("NV17") != std::string::npos) {
+    table.replace(table.find("NV17"), 4, "NV99");
+  }
+  CHECK_THAT(refusal({text(table)}, {.gpu = "h100"}),
+             ContainsSubstring("NV99 between GPUs: none has more than 18 NVLinks"));
+}
+
 TEST_CASE("topo -m: adapters near some GPUs alone are dealt out to all, which is said") {
   const MachineSpec m = machine_of({text(pairs_of_a40)}, {.gpu = "a40"});
   CHECK(m.inter->gpus_per_nic.value == 4);

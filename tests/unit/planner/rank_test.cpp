@@ -1,5 +1,6 @@
 #include "planner/search.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/requests.hpp"
 
 namespace spp {
 namespace {
@@ -13,12 +14,12 @@ Candidate candidate(StepPlan plan, double gemm, double attention) {
   return c;
 }
 
-PlanResult ranked(std::vector<Candidate> candidates, double spread) {
+PlanResult ranked(std::vector<Candidate> candidates, double spread, const Request& request = {}) {
   PlanResult result;
   result.candidates = std::move(candidates);
   ComponentSeconds spreads{};
   spreads[static_cast<std::size_t>(Component::attention)] = spread;
-  rank(result, {}, spreads);
+  rank(result, request, spreads);
   return result;
 }
 
@@ -40,6 +41,17 @@ TEST_CASE("a plan that a faster one beats out of reach is no tie, though it is n
       ranked({candidate(four, 5, 5), candidate(two, 4.5, 5.6), candidate(simple, 4.6, 5.7)}, 0.6);
   CHECK(result.ties == 2);
   CHECK(result.candidates[0].plan == two);
+}
+
+TEST_CASE("of plans that tie one whose experts stay in a node is simpler") {
+  const sim::Cluster cluster = test::cluster_of("dgx-h100", 4);
+  const StepPlan wide{.data = 32, .expert = 32};
+  const StepPlan near{.data = 32, .expert = 8};
+  const auto recommended = [&](const Request& request) {
+    return ranked({candidate(wide, 5, 5), candidate(near, 5, 5.4)}, 1, request).candidates[0].plan;
+  };
+  CHECK(recommended(test::bare_request(cluster, 1024)) == near);
+  CHECK(recommended({}) == wide);  // a node of all ranks
 }
 
 TEST_CASE("a plan that is much slower is not recommended, however little is known") {

@@ -90,6 +90,27 @@ TEST_CASE("the fastest plan of layers with two shapes of heads is that of all, t
   check_search(request);
 }
 
+TEST_CASE("of two ways to experts the search finds what is the faster of both asked by itself") {
+  const sim::Cluster cluster = h100_nodes(2);
+  Request request = step_request(cluster, "qwen3-30b-a3b", 16384);
+  request.step.global_batch = 32;
+  const auto fastest = [&](std::optional<Dispatcher> way) {
+    request.step.to_experts = way;
+    const PlanResult result = plan(request);
+    REQUIRE_FALSE(result.candidates.empty());
+    return std::ranges::min(result.candidates, {},
+                            [](const Candidate& c) { return c.predicted.step.count(); });
+  };
+  const Candidate sent = fastest(Dispatcher::all_to_all);
+  const Candidate gathered = fastest(Dispatcher::all_gather);
+  const Candidate any = fastest(std::nullopt);
+  CHECK(sent.plan.to_experts == Dispatcher::all_to_all);
+  CHECK(gathered.plan.to_experts == Dispatcher::all_gather);
+  CHECK(any.predicted.step.count() ==
+        Catch::Approx(std::min(sent.predicted.step.count(), gathered.predicted.step.count()))
+            .epsilon(0.005));
+}
+
 TEST_CASE("attention of layers with heads of their own is asked with these") {
   const sim::Cluster cluster = h100_nodes(1);
   const Request request = step_request(cluster, "gemma-4-26b-a4b", 32768);

@@ -190,6 +190,12 @@ Schedule one_of_each() {
          {CopyKind::take, CopyKind::add, CopyKind::dispatch, CopyKind::combine}) {
       b.op(compute, Copy{.kind = kind, .from = x, .to = y, .tokens = tile});
     }
+    b.op(compute, Copy{.kind = CopyKind::combine,
+                       .from = x,
+                       .to = y,
+                       .tokens = tile,
+                       .of_group = true,
+                       .expert_group = 3});
     b.op(StreamId(2), Exchange{.to = Rank(3), .from = Rank(5), .send = {x, y}, .receive = {z}});
     b.op(StreamId(2), Exchange{.to = Rank(3), .from = {}, .send = {x}, .receive = {}});
     b.op(StreamId(2), Exchange{.to = {}, .from = Rank(3), .send = {}, .receive = {x}});

@@ -305,6 +305,60 @@ TEST_CASE("experts are read under their names") {
         "mixture of experts (8 experts) without num_experts_per_tok is not costed yet");
 }
 
+TEST_CASE("the parameters of models that call their experts otherwise are those of their papers") {
+  // ERNIE-4.5-21B-A3B and Hunyuan-A13B, by their configs and model cards: 21 and 80 * 10^9, active
+  // 3 and 13 * 10^9.
+  const Model ernie = read(R"({"model_type": "ernie4_5_moe", "hidden_size": 2560,
+      "num_hidden_layers": 28, "num_attention_heads": 20, "num_key_value_heads": 4,
+      "intermediate_size": 12288, "moe_num_experts": 64, "moe_k": 6, "moe_intermediate_size": 1536,
+      "moe_layer_start_index": 1, "moe_layer_end_index": -1, "moe_layer_interval": 1,
+      "moe_num_shared_experts": 2, "vocab_size": 103424, "tie_word_embeddings": true})");
+  CHECK(static_cast<double>(ernie.parameters()) == Catch::Approx(21.8e9).epsilon(0.01));
+  CHECK((ernie.active_parameters() + 500'000'000) / 1'000'000'000 == 3);
+  const std::string hunyuan = R"({{"model_type": "hunyuan_v1_moe", "hidden_size": 4096,
+      "num_hidden_layers": 2, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
+      "intermediate_size": 3072, "moe_intermediate_size": [3072, {}], "num_experts": 64,
+      "moe_topk": [8, 8], "num_shared_expert": [1, 1], "use_qk_norm": true, "vocab_size": 128167,
+      "tie_word_embeddings": true}})";
+  const Model even = read(fmt::format(fmt::runtime(hunyuan), 3072));
+  CHECK(even.experts ==
+        Experts{.count = 64, .per_token = 8, .ffn = 3072, .shared = 1, .shared_ffn = 3072});
+  CHECK(static_cast<double>(even.layer_parameters()) == Catch::Approx(80.4e9 / 32).epsilon(0.02));
+  CHECK(read(fmt::format(fmt::runtime(hunyuan), 4096)).not_costed ==
+        "experts of different width or number from layer to layer is not costed yet");
+  CHECK(llama(R"({"num_experts": 8, "moe_k": 2, "moe_layer_end_index": 3})").not_costed ==
+        "experts in some layers only (8 experts) is not costed yet");
+}
+
+TEST_CASE("the parameters of GLM-4-9B and of Apertus-70B are those of their model cards") {
+  const Model glm = read(R"({"model_type": "chatglm", "hidden_size": 4096, "num_layers": 40,
+      "num_attention_heads": 32, "multi_query_attention": true, "multi_query_group_num": 2,
+      "kv_channels": 128, "ffn_hidden_size": 13696, "padded_vocab_size": 151552,
+      "seq_length": 131072, "add_qkv_bias": true, "add_bias_linear": false,
+      "tie_word_embeddings": false})");
+  CHECK(static_cast<double>(glm.parameters()) == Catch::Approx(9.4e9).epsilon(0.005));
+  CHECK(glm.kv_heads == 2);
+  CHECK(glm.max_positions == 131'072);
+  const Model apertus = read(R"({"model_type": "apertus", "hidden_act": "xielu",
+      "hidden_size": 8192, "num_hidden_layers": 80, "num_attention_heads": 64,
+      "num_key_value_heads": 8, "intermediate_size": 43008, "vocab_size": 131072,
+      "tie_word_embeddings": false})");
+  CHECK(static_cast<double>(apertus.parameters()) == Catch::Approx(70.6e9).epsilon(0.005));
+}
+
+TEST_CASE("layers with parts that are not known are refused, not taken for what they resemble") {
+  // LongCat-Flash and Step-3: read as usual layers they would have six times, and a tenth more,
+  // parameters than they have.
+  CHECK_THAT(
+      llama(R"({"n_routed_experts": 512, "moe_topk": 12, "zero_expert_num": 256})").not_costed,
+      ContainsSubstring("two attentions and MLPs a layer"));
+  CHECK_THAT(llama(R"({"share_q_dim": 2048})").not_costed, ContainsSubstring("a shared latent"));
+  CHECK_THAT(llama(R"({"num_local_experts": 128, "num_experts_per_tok": 2,
+                       "parallel_attn_mlp_res": true})")
+                 .not_costed,
+             ContainsSubstring("an MLP beside all experts"));
+}
+
 TEST_CASE("the parameters of models with latent attention are those of their papers") {
   // DeepSeek-V2: 236 * 10^9 (arXiv:2405.04434, abstract); its V2 and Moonlight's config.
   const Model v2 = read(R"({"model_type": "deepseek_v2", "hidden_size": 5120,
@@ -375,7 +429,7 @@ TEST_CASE("a missing key is named with its other names") {
   CHECK(llama_error(R"({"num_attention_heads": null})") ==
         "config.json: key 'num_attention_heads' is missing (or n_head, n_heads, num_heads)");
   CHECK(llama_error(R"({"vocab_size": null})") ==
-        "config.json: key 'vocab_size' is missing (or n_vocab)");
+        "config.json: key 'vocab_size' is missing (or n_vocab, padded_vocab_size)");
   CHECK(error_of("{}") == "config.json: key 'hidden_size' is missing (or n_embd, d_model)");
   CHECK(error_of("[]") == "config.json: is not a model (an object with the keys of a config.json)");
 }
