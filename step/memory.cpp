@@ -222,7 +222,7 @@ class StepMemory {
                               .micro_batches = static_cast<int>(plan_.micro_batches)};
     const Pipeline& order =
         pipelines::by_name(plan_.pipeline > 1 ? plan_.order : "1f1b", "pipeline");
-    return most_held(order.order(shape, rank), kept);
+    return most_held(order, shape, rank, kept);
   }
 
   [[nodiscard]] ParameterBytes parameter_bytes(const HeldWeights& held) const {

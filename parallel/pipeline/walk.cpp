@@ -319,4 +319,15 @@ double most_held(std::span<const StageOp> order, std::span<const double> held_by
   return most;
 }
 
+double most_held(const Pipeline& pipeline, PipelineShape shape, int rank,
+                 std::span<const double> held_by_chunk) {
+  // The warm-up, a period in which as much is taken as let go, and what is left behind the last
+  // forward.
+  const int shown = 4 * shape.stages;
+  if (pipeline.repeats && shape.micro_batches > shown) {
+    shape.micro_batches = shown + shape.micro_batches % shape.stages;
+  }
+  return most_held(pipeline.order(shape, rank), held_by_chunk);
+}
+
 }  // namespace spp

@@ -68,5 +68,8 @@ std::string disproof(const Pipeline& pipeline, const PipelineShape& shape);
 /// The most that a rank holds at once, if a micro-batch in a chunk is `held` between its forward
 /// and its backward (weight gradient): by the rank's order alone.
 double most_held(std::span<const StageOp> order, std::span<const double> held_by_chunk);
+/// Of a rank's whole order, which is looked at only as far as it does not repeat itself.
+double most_held(const Pipeline& pipeline, PipelineShape shape, int rank,
+                 std::span<const double> held_by_chunk);
 
 }  // namespace spp

@@ -186,6 +186,31 @@ TEST_CASE("what is in flight follows from the order") {
              WithinRel(4 * (1 + 3.0 / 8)));
 }
 
+TEST_CASE("what is in flight is known from the beginning and the end of an order that repeats") {
+  for (const Pipeline* pipeline : pipelines::all()) {
+    for (const int stages : {1, 2, 3, 5}) {
+      for (const int chunks : {1, 2, 3}) {
+        for (int micro_batches = stages; micro_batches <= 9 * stages + 1; ++micro_batches) {
+          const PipelineShape shape{
+              .stages = stages, .chunks = chunks, .micro_batches = micro_batches};
+          if (!why_not(*pipeline, shape).empty()) {
+            continue;
+          }
+          std::vector<double> held;
+          for (int c = 0; c < chunks; ++c) {
+            held.push_back(1.0 + c);
+          }
+          for (int rank = 0; rank < stages; ++rank) {
+            INFO(pipeline->name << " p=" << stages << " v=" << chunks << " m=" << micro_batches);
+            REQUIRE(most_held(*pipeline, shape, rank, held) ==
+                    most_held(pipeline->order(shape, rank), held));
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("pipelines that cannot be are refused with a reason") {
   const Pipeline& interleaved = pipelines::by_name("interleaved", "test");
   CHECK_THAT(why_not(interleaved, {.stages = 4, .chunks = 1, .micro_batches = 8}),
