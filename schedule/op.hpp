@@ -245,7 +245,8 @@ struct Accumulate {
 
 /// Sets a tile to the neutral element of merge and sum: zero, -infinity for lse. Where a member of
 /// a team may meet no key at all for some of its queries, accumulators start from it; so does the
-/// gradient of sinks, of which a rank gives only its own heads'.
+/// gradient of sinks, of which a rank gives only its own heads', and a sum over tokens' slots, of
+/// which it has only its own experts'.
 struct Fill {
   BufferId buffer;
   TokenSet tokens;

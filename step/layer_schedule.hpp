@@ -28,7 +28,9 @@
 //
 // Experts: each token's router scores, then its row once for each of its experts, in their order,
 // on their way to the ranks that have them (routing.hpp), and back into a sum; backward likewise.
-// Weights travel with the rows and are multiplied in with the activation, as in Megatron-Core.
+// Weights travel with the rows and are multiplied in with the activation, as in Megatron-Core. Or
+// (Dispatcher::all_gather) each rank of a group gathers the rows of all, and what its experts make
+// of theirs is summed up over the group.
 //
 // transformer/layer_kernels.hpp lists the same kernels and transfers in closed form; tests hold the
 // schedule against that list.

@@ -13,8 +13,8 @@
 //
 // Each rank routes its own tokens (without sequence parallelism all ranks the same: Megatron-Core
 // refuses that for experts in training). Groups of experts lie on `expert` ranks, between which
-// routed rows are exchanged; `expert_tensor` ranks share each expert, and the rows that came to all
-// of them.
+// routed rows are exchanged, or all rows gathered (Dispatcher); `expert_tensor` ranks share each
+// expert, and the rows that came to all of them.
 #pragma once
 
 #include "base/units.hpp"
