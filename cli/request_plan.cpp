@@ -274,6 +274,15 @@ void Reader::check_step() {
                      fmt::format("{}, and {} has no experts", to_string(*step.to_experts),
                                  request().model->name));
   }
+  if (experts > 0 && step.expert.value_or(2) > 1 && request().gpus > 1) {
+    const std::vector<Dispatcher> ways = dispatchers_of(request());
+    if (std::ranges::find(ways, Dispatcher::all_gather) != ways.end()) {
+      assume("dispatcher",
+             "all-gather to experts as collectives of its size are timed: no published step says "
+             "that it ran so",
+             "docs/cost-model.md");
+    }
+  }
   check_layers();
 }
 

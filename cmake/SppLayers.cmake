@@ -2,7 +2,7 @@
 # time and by tests/architecture at test time.
 #
 #   base <- schedule <- machine <- sim       <- step <- planner <- regress <- cli <- python (left knows nothing of right)
-#           schedule <- transformer, parallel <- step
+#           schedule <- transformer <- parallel <- step
 #           schedule <- samples <- runtime                         <- cli
 #           machine, samples    <- calibrate                       <- cli
 #   base <- report                                                 <- cli
@@ -16,7 +16,7 @@ set(SPP_MAY_USE_base "")
 set(SPP_MAY_USE_report base)
 set(SPP_MAY_USE_schedule base)
 set(SPP_MAY_USE_transformer base schedule)
-set(SPP_MAY_USE_parallel base schedule)
+set(SPP_MAY_USE_parallel base schedule transformer)
 set(SPP_MAY_USE_machine base schedule)
 set(SPP_MAY_USE_sim base schedule machine)
 set(SPP_MAY_USE_step base schedule transformer parallel machine sim)
@@ -32,6 +32,10 @@ set(SPP_MAY_USE_python base cli)
 set(SPP_FOLDERS_report . kinds)
 set(SPP_MAY_USE_report/. "")
 set(SPP_MAY_USE_report/kinds .)
+set(SPP_FOLDERS_parallel attention pipeline layer)
+set(SPP_MAY_USE_parallel/attention "")
+set(SPP_MAY_USE_parallel/pipeline "")
+set(SPP_MAY_USE_parallel/layer attention pipeline)
 set(SPP_FOLDERS_machine . import)
 set(SPP_MAY_USE_machine/. "")
 set(SPP_MAY_USE_machine/import .)

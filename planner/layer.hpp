@@ -3,11 +3,11 @@
 // and what they take on a machine.
 #pragma once
 
+#include "parallel/layer/schedule.hpp"
 #include "planner/plan.hpp"
 #include "planner/step.hpp"
 #include "schedule/demand.hpp"
 #include "sim/folding.hpp"
-#include "step/layer_schedule.hpp"
 
 #include <cstdint>
 #include <span>

@@ -93,8 +93,13 @@ Rejected too_large(const SequencePlan& plan, Bytes memory, const Request& reques
 /// The search: a heap of plans, the most promising first, and what it may still spend.
 class Search {
  public:
-  Search(const Request& request, const Evaluator& evaluator, const Watch& watch, PlanResult& result)
-      : request_(request), evaluator_(evaluator), watch_(watch), result_(result) {}
+  Search(const Request& request, const Evaluator& evaluator, const Watch& watch,
+         const OnSimulated& on_simulated, PlanResult& result)
+      : request_(request),
+        evaluator_(evaluator),
+        watch_(watch),
+        on_simulated_(on_simulated),
+        result_(result) {}
 
   void add(const Ranked& plan) { queue_.push_back(plan); }
   [[nodiscard]] std::vector<Candidate> run();
@@ -127,6 +132,7 @@ class Search {
   const Request& request_;
   const Evaluator& evaluator_;
   const Watch& watch_;
+  const OnSimulated& on_simulated_;
   PlanResult& result_;
   std::vector<Ranked> queue_;
   std::vector<Ranked> waiting_;
@@ -192,6 +198,9 @@ bool Search::simulate(const Ranked& r) {
   } else if (evaluation) {
     Candidate& c = evaluation->candidate;
     if (c.predicted.fits) {
+      if (on_simulated_) {
+        on_simulated_(*evaluation);
+      }
       result_.candidates.push_back(std::move(c));
     } else {  // only because ops overlap
       result_.rejected.push_back(too_large(c.plan.attention, c.predicted.memory.total(), request_));
@@ -271,8 +280,8 @@ Candidate Search::simulated_or_bounded(const Ranked& r) {
 
 std::vector<Candidate> search(const Request& request, const Evaluator& evaluator,
                               const std::vector<SequencePlan>& legal, const Watch& watch,
-                              PlanResult& result) {
-  Search plans(request, evaluator, watch, result);
+                              PlanResult& result, const OnSimulated& on_simulated) {
+  Search plans(request, evaluator, watch, on_simulated, result);
   std::optional<Ranked> leanest;
   for (const Ranked& r : candidates_of(evaluator, legal)) {
     leanest = !leanest || r.memory < leanest->memory ? r : *leanest;

@@ -20,11 +20,14 @@ void rank(PlanResult& result, const Request& request, const ComponentSeconds& sp
 /// Puts plans that were only bounded behind the ranked ones, as far as there is room.
 void add_bounded(PlanResult& result, const Request& request, std::vector<Candidate> bounded);
 
+/// Is told of every plan that is simulated to its end, and fits.
+using OnSimulated = std::function<void(const Evaluation&)>;
+
 /// Fills `result.candidates` with the simulated plans that fit, in no order, and counts. Returns
 /// the plans that were to be simulated and were not, the most promising first, at most
 /// request.top of them. `legal`: all plans.
 std::vector<Candidate> search(const Request& request, const Evaluator& evaluator,
                               const std::vector<SequencePlan>& legal, const Watch& watch,
-                              PlanResult& result);
+                              PlanResult& result, const OnSimulated& on_simulated = {});
 
 }  // namespace spp

@@ -174,15 +174,19 @@ StepEvaluator::Call StepEvaluator::simulate(const StepPlan& plan, const Problem&
   const Request& call = question.request;
   const Problem asked = attention_problem(request_, plan, request_.problem);
   const SequencePlan own = plan_beside(call.problem, asked, plan.attention);
-  const Evaluation e = spp::evaluate(call, own);
+  return call_of(call, own, spp::evaluate(call, own));
+}
+
+StepEvaluator::Call StepEvaluator::call_of(const Request& call, const SequencePlan& plan,
+                                           const Evaluation& e) {
   const Candidate& c = e.candidate;
   // Q, K, V (backward: the output and its gradient, too) are counted as activations.
-  const Problem tensors = padded(call.problem, own);
+  const Problem tensors = padded(call.problem, plan);
   const int outputs = call.phase == StepPhase::forward ? 0 : 2;
   const std::int64_t queries =
       tensors.seq * tensors.q_heads * (tensors.head_dim + outputs * tensors.v_dim());
   const std::int64_t keys = tensors.end() * tensors.kv_heads * (tensors.head_dim + tensors.v_dim());
-  const Bytes kept((queries + keys) / plan.sequence() * tensors.batch * size_of(tensors.dtype));
+  const Bytes kept((queries + keys) / plan.ranks() * tensors.batch * size_of(tensors.dtype));
   const double inter = c.predicted.parts[place(Component::inter_comm)];
   const double waited = inter + c.predicted.parts[place(Component::intra_comm)];
   return {.cost = {.forward = attention_pass(e.forward),
@@ -202,6 +206,10 @@ StepEvaluator::CallKey StepEvaluator::key_of(const StepPlan& plan, const Problem
           .attention = plan.attention,
           .keys = {},
           .mask = whole.mask};
+}
+
+void StepEvaluator::know(const StepPlan& plan, const Request& call, const Evaluation& simulated) {
+  calls_.try_emplace(key_of(plan, request_.problem), call_of(call, plan.attention, simulated));
 }
 
 const StepEvaluator::Call& StepEvaluator::attention(const StepPlan& plan, const Problem& whole) {

@@ -44,6 +44,8 @@ class StepEvaluator {
   [[nodiscard]] StepEvaluation timed(const StepPlan& plan, std::vector<MemoryBytes> memory);
   /// With everything that a report wants but max_seq, which takes some thirty questions of memory.
   [[nodiscard]] Candidate candidate(const StepEvaluation& evaluation);
+  /// The attention of such a plan, `call`, has been simulated: it is not again.
+  void know(const StepPlan& plan, const Request& call, const Evaluation& simulated);
   /// What happens when in a training step; but for an allocator that memory crowds.
   [[nodiscard]] StepTimeline timeline(const StepPlan& plan);
   /// The longest sequence that fits.
@@ -76,6 +78,7 @@ class StepEvaluator {
   /// What lets tokens of a kind of layers see each other; nullptr: nothing.
   [[nodiscard]] const Call* call_of(const StepPlan& plan, const LayerRun& run);
   [[nodiscard]] Call simulate(const StepPlan& plan, const Problem& whole) const;
+  static Call call_of(const Request& call, const SequencePlan& plan, const Evaluation& simulated);
   [[nodiscard]] std::vector<AttentionCost> costs_of(const StepPlan& plan);
   /// Tokens of a sequence, padded for the plan.
   [[nodiscard]] std::int64_t padded_seq(const StepPlan& plan) const;

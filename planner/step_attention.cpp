@@ -1,7 +1,11 @@
 #include "planner/step_attention.hpp"
 
+#include "planner/search.hpp"
+
 #include <algorithm>
+#include <limits>
 #include <memory>
+#include <utility>
 
 namespace spp {
 
@@ -72,72 +76,92 @@ class KindsOfLayers {
 
 }  // namespace
 
-const std::vector<AttentionChoice>& StepAttention::choices_of(const StepPoint& point) {
-  const auto [at, fresh] = choices_.try_emplace(shape_of(point));
-  if (fresh) {
-    at->second = searched(point);
+class StepAttention::Asked {
+ public:
+  Asked(StepAttention& of, const StepPoint& point)
+      : of_(of), point_(point), question_(attention_of(of.request_, point)), evaluator_(call()) {
+    call().objective = Objective::time;
+    call().finds_ties = false;
+    call().top = call().beside.empty() ? 3 : 6;  // layers of other kinds may like others
+    // Long rings take more than all else together: no shape takes more than its part.
+    constexpr double part = 1.0 / 32;
+    call().most = {.ops = part * std::max(0.0, of.request_.most.ops - of.spent_),
+                   .memory = of.request_.most.memory};
   }
-  return at->second;
-}
 
-std::vector<AttentionChoice> StepAttention::leanest_of(const StepPoint& point, double ops) {
-  AttentionQuestion question = attention_of(request_, point);
-  question.request.most.ops = ops;
-  std::vector<AttentionChoice> choices;
-  add_leaner(question.request, choices);
-  return choices;
-}
-
-std::vector<AttentionChoice> StepAttention::searched(const StepPoint& point) {
-  AttentionQuestion question = attention_of(request_, point);
-  Request& call = question.request;
-  call.objective = Objective::time;
-  call.finds_ties = false;
-  call.top = call.beside.empty() ? 3 : 6;  // layers of other kinds may like others
-  // Long rings take more than all else together: no shape takes more than its part.
-  constexpr double part = 1.0 / 32;
-  call.most = {.ops = part * std::max(0.0, request_.most.ops - spent_),
-               .memory = request_.most.memory};
-  std::vector<SequencePlan>& known = known_[{point.tensor, point.sequence}];
-  if (!known.empty()) {
-    return timed(known, call);
+  /// The best of the two or three best pairs of degrees.
+  [[nodiscard]] std::vector<AttentionChoice> search();
+  /// Those of the plans that may be simulated.
+  [[nodiscard]] std::vector<AttentionChoice> timed(const std::vector<SequencePlan>& plans);
+  /// The leanest few of the plans that take less memory, leanest first.
+  [[nodiscard]] std::vector<SequencePlan> leanest(Bytes below);
+  /// The first that may be simulated.
+  [[nodiscard]] std::optional<AttentionChoice> first_of(const std::vector<SequencePlan>& plans);
+  [[nodiscard]] double lower_bound(const SequencePlan& plan) const {
+    return evaluator_.lower_bound(plan, strategies::by_name(plan.strategy, "strategy"));
   }
-  std::vector<AttentionChoice> choices = searched(call);
-  if (request_.model->linear && !call.fixed.layout && point.sequence > 1) {
+  [[nodiscard]] Bytes least_memory(const SequencePlan& plan) const {
+    return evaluator_.least_memory(plan, strategies::by_name(plan.strategy, "strategy"));
+  }
+  void spend_at_most(double ops) { call().most.ops = ops; }
+
+ private:
+  [[nodiscard]] Request& call() { return question_.request; }
+  [[nodiscard]] std::vector<AttentionChoice> best();
+  /// Seconds of a call; nothing: too much.
+  std::optional<double> simulated(const SequencePlan& plan);
+  /// The same of any kind of layers; nothing: too much.
+  std::optional<Evaluation> evaluation(const SequencePlan& plan, const Evaluator& evaluator);
+  void tell(const Evaluation& simulated) {
+    of_.evaluator_.know(plan_of(of_.request_, point_, simulated.candidate.plan.attention, 0),
+                        call(), simulated);
+  }
+
+  StepAttention& of_;
+  const StepPoint& point_;
+  AttentionQuestion question_;
+  Evaluator evaluator_;
+};
+
+std::vector<AttentionChoice> StepAttention::Asked::search() {
+  std::vector<AttentionChoice> choices = best();
+  if (of_.request_.model->linear && !call().fixed.layout && point_.sequence > 1) {
     // Softmax attention may like other layouts, but linear layers hand their states on where a
     // rank's tokens stand together.
-    call.fixed.layout = Layout::contiguous;
-    for (AttentionChoice& choice : searched(call)) {
+    call().fixed.layout = Layout::contiguous;
+    for (AttentionChoice& choice : best()) {
       if (std::ranges::find(choices, choice.plan, &AttentionChoice::plan) == choices.end()) {
         choices.push_back(std::move(choice));
       }
     }
   }
-  for (const AttentionChoice& choice : choices) {
-    known.push_back(choice.plan);
-  }
   return choices;
 }
 
-std::vector<AttentionChoice> StepAttention::searched(const Request& call) {
+std::vector<AttentionChoice> StepAttention::Asked::best() {
   struct Tried {
     AttentionChoice choice;
     double all = 0;  // seconds, with what layers of other kinds take
   };
   std::vector<Tried> tried;
-  const PlanResult best = plan(call);
-  spent_ += best.spent;
+  PlanResult best;
+  spp::search(call(), evaluator_, legal_plans(call(), nullptr), {}, best,
+              [&](const Evaluation& simulated) { tell(simulated); });
+  of_.spent_ += best.spent;
+  if (best.any_fits && !best.candidates.empty()) {
+    rank(best, call(), evaluator_.spreads());
+  }
   for (const Candidate& c : best.candidates) {
-    if (c.simulated) {
-      const double seconds = c.predicted.step.count();
+    const double seconds = c.predicted.step.count();
+    if (c.simulated && std::ssize(tried) < call().top) {
       tried.push_back({.choice = {.plan = c.plan.attention, .seconds = seconds}, .all = seconds});
     }
   }
-  if (!call.beside.empty()) {
-    const KindsOfLayers kinds(call);
+  if (!call().beside.empty()) {
+    const KindsOfLayers kinds(call());
     for (const SequencePlan& liked : kinds.least_bounds()) {
       if (std::ranges::none_of(tried, [&](const Tried& t) { return t.choice.plan == liked; })) {
-        if (const auto seconds = simulated(liked, kinds.own(), call.most)) {
+        if (const auto seconds = simulated(liked)) {
           tried.push_back({.choice = {.plan = liked, .seconds = *seconds}, .all = *seconds});
         }
       }
@@ -145,9 +169,10 @@ std::vector<AttentionChoice> StepAttention::searched(const Request& call) {
     for (Tried& t : tried) {
       kinds.for_each_beside(
           t.choice.plan, [&](const Evaluator& evaluator, double calls, const SequencePlan& plan) {
-            const auto seconds = simulated(plan, evaluator, call.most);
             const Strategy& strategy = strategies::by_name(plan.strategy, "strategy");
-            t.all += calls * seconds.value_or(evaluator.lower_bound(plan, strategy));
+            const auto found = evaluation(plan, evaluator);
+            t.all += calls * (found ? found->candidate.predicted.step.count()
+                                    : evaluator.lower_bound(plan, strategy));
           });
     }
     std::ranges::stable_sort(tried, {}, &Tried::all);
@@ -162,69 +187,137 @@ std::vector<AttentionChoice> StepAttention::searched(const Request& call) {
       choices.push_back(t.choice);
     }
   }
-  if (!choices.empty()) {
-    add_leaner(call, choices);
-  }
   return choices;
 }
 
-std::vector<AttentionChoice> StepAttention::timed(const std::vector<SequencePlan>& plans,
-                                                  const Request& call) {
-  const Evaluator evaluator(call);
+std::vector<AttentionChoice> StepAttention::Asked::timed(const std::vector<SequencePlan>& plans) {
   std::vector<AttentionChoice> choices;
   for (const SequencePlan& plan : plans) {
-    if (const auto seconds = simulated(plan, evaluator, call.most)) {
+    if (const auto seconds = simulated(plan)) {
       choices.push_back({.plan = plan, .seconds = *seconds});
     }
   }
   return choices;
 }
 
-std::optional<double> StepAttention::simulated(const SequencePlan& plan, const Evaluator& evaluator,
-                                               const Effort& most) {
+std::optional<Evaluation> StepAttention::Asked::evaluation(const SequencePlan& plan,
+                                                           const Evaluator& evaluator) {
   const Strategy& strategy = strategies::by_name(plan.strategy, "strategy");
-  spent_ += evaluator.ops_of_asking();
+  const Effort& most = call().most;
+  of_.spent_ += evaluator.ops_of_asking();
   if (evaluator.least_ops(plan, strategy) > most.ops) {
     return std::nullopt;
   }
-  spent_ += evaluator.ops_of_folding(plan);
+  of_.spent_ += evaluator.ops_of_folding(plan);
   const sim::Folding folding = evaluator.fold(plan, strategy, true);
   const Effort effort = evaluator.effort(plan, strategy, folding);
   if (effort.ops > most.ops || effort.memory > most.memory) {
     return std::nullopt;
   }
-  spent_ += effort.ops;
-  const auto e = evaluator.evaluate(plan, strategy, {.folding = &folding});
-  return e->candidate.predicted.step.count();
+  of_.spent_ += effort.ops;
+  return evaluator.evaluate(plan, strategy, {.folding = &folding});
 }
 
-void StepAttention::add_leaner(const Request& call, std::vector<AttentionChoice>& choices) {
-  const Evaluator evaluator(call);
-  const auto memory = [&](const SequencePlan& p) {
-    return evaluator.least_memory(p, strategies::by_name(p.strategy, "strategy"));
-  };
-  Bytes least(INT64_MAX);
-  for (const AttentionChoice& c : choices) {
-    least = std::min(least, memory(c.plan));
+std::optional<double> StepAttention::Asked::simulated(const SequencePlan& plan) {
+  const auto found = evaluation(plan, evaluator_);
+  if (!found) {
+    return std::nullopt;
   }
+  tell(*found);
+  return found->candidate.predicted.step.count();
+}
+
+std::vector<SequencePlan> StepAttention::Asked::leanest(Bytes below) {
   struct Lean {
     SequencePlan plan;
     Bytes memory;
   };
-  std::vector<Lean> leaner;
-  for (const SequencePlan& p : legal_plans(call, nullptr)) {
-    if (const Bytes needed = memory(p); needed < least) {
-      leaner.push_back({p, needed});
+  std::vector<Lean> lean;
+  for (SequencePlan& p : legal_plans(call(), nullptr)) {
+    if (const Bytes needed = least_memory(p); needed < below) {
+      lean.push_back({std::move(p), needed});
     }
   }
-  std::ranges::stable_sort(leaner, {}, &Lean::memory);
-  constexpr std::size_t tries = 4;
-  for (std::size_t i = 0; i < std::min(tries, leaner.size()); ++i) {
-    if (const auto seconds = simulated(leaner[i].plan, evaluator, call.most)) {
-      choices.push_back({.plan = leaner[i].plan, .seconds = *seconds});
-      return;
+  std::ranges::stable_sort(lean, {}, &Lean::memory);
+  constexpr std::size_t few = 4;
+  std::vector<SequencePlan> leanest;
+  for (std::size_t i = 0; i < std::min(few, lean.size()); ++i) {
+    leanest.push_back(std::move(lean[i].plan));
+  }
+  return leanest;
+}
+
+std::optional<AttentionChoice> StepAttention::Asked::first_of(
+    const std::vector<SequencePlan>& plans) {
+  for (const SequencePlan& plan : plans) {
+    if (const auto seconds = simulated(plan)) {
+      return AttentionChoice{.plan = plan, .seconds = *seconds};
     }
   }
+  return std::nullopt;
+}
+
+const std::vector<AttentionChoice>& StepAttention::choices_of(const StepPoint& point) {
+  const auto [at, fresh] = choices_.try_emplace(shape_of(point));
+  if (!fresh) {
+    return at->second;
+  }
+  Asked asked(*this, point);
+  std::vector<SequencePlan>& known = known_[{point.tensor, point.sequence}];
+  if (!known.empty()) {
+    at->second = asked.timed(known);
+    if (at->second.empty()) {
+      if (auto lean = asked.first_of(asked.leanest(Bytes(INT64_MAX)))) {
+        at->second.push_back(std::move(*lean));
+      }
+    }
+    return at->second;
+  }
+  at->second = asked.search();
+  for (const AttentionChoice& choice : at->second) {
+    known.push_back(choice.plan);
+  }
+  return at->second;
+}
+
+StepAttention::Leaner& StepAttention::leaner_plans(const StepPoint& point) {
+  const auto [at, fresh] = leaner_.try_emplace(shape_of(point));
+  Leaner& leaner = at->second;
+  if (fresh) {
+    const std::vector<AttentionChoice>& choices = choices_of(point);
+    Asked asked(*this, point);
+    Bytes least(INT64_MAX);
+    for (const AttentionChoice& choice : choices) {
+      least = std::min(least, asked.least_memory(choice.plan));
+    }
+    if (!choices.empty()) {
+      leaner.plans = asked.leanest(least);
+    }
+    leaner.least = std::numeric_limits<double>::infinity();
+    for (const SequencePlan& plan : leaner.plans) {
+      leaner.least = std::min(leaner.least, asked.lower_bound(plan));
+    }
+  }
+  return leaner;
+}
+
+std::optional<double> StepAttention::leaner_takes(const StepPoint& point) {
+  const Leaner& leaner = leaner_plans(point);
+  return leaner.plans.empty() ? std::nullopt : std::optional(leaner.least);
+}
+
+const std::optional<AttentionChoice>& StepAttention::leaner_of(const StepPoint& point) {
+  Leaner& leaner = leaner_plans(point);
+  if (!std::exchange(leaner.tried, true)) {
+    leaner.found = Asked(*this, point).first_of(leaner.plans);
+  }
+  return leaner.found;
+}
+
+std::optional<AttentionChoice> StepAttention::leanest_of(const StepPoint& point, double ops) {
+  Asked asked(*this, point);
+  asked.spend_at_most(ops);
+  return asked.first_of(asked.leanest(Bytes(INT64_MAX)));
 }
 
 }  // namespace spp

@@ -21,20 +21,26 @@ struct AttentionChoice {
 
 class StepAttention {
  public:
-  /// `spent`: of request.most.ops, by whoever searches; what is spent here is added. Both must
-  /// outlive this.
-  StepAttention(const Request& request, double& spent) : request_(request), spent_(spent) {}
+  /// `evaluator` is told what has been simulated. `spent`: of request.most.ops, by whoever
+  /// searches; what is spent here is added. All must outlive this.
+  StepAttention(const Request& request, StepEvaluator& evaluator, double& spent)
+      : request_(request), evaluator_(evaluator), spent_(spent) {}
 
   /// Whether the point's shape has been searched.
   [[nodiscard]] bool knows(const StepPoint& point) const {
     return choices_.contains(shape_of(point));
   }
-  /// The best of the two or three best pairs of degrees, fastest first, and a leaner one. Those of
-  /// one micro-batch are taken for all, each with its own time. None if there are none, or too
-  /// little is left to spend.
+  /// The best of the two or three best pairs of degrees, fastest first. Those of one micro-batch
+  /// are taken for all, each with its own time. None if there are none, or too little is left to
+  /// spend.
   const std::vector<AttentionChoice>& choices_of(const StepPoint& point);
+  /// One for points where these take too much memory: of the plans that take less than all of them
+  /// the leanest that may be simulated, if there is one. It is a long ring as often as not, so that
+  /// what it takes at least, which needs no simulation, is asked first; nothing: there is none.
+  std::optional<double> leaner_takes(const StepPoint& point);
+  const std::optional<AttentionChoice>& leaner_of(const StepPoint& point);
   /// The leanest plan of a few that may be simulated with so many ops; or none.
-  std::vector<AttentionChoice> leanest_of(const StepPoint& point, double ops);
+  std::optional<AttentionChoice> leanest_of(const StepPoint& point, double ops);
 
  private:
   /// Tensor, sequence, micro-batch; whether attention has all GPUs.
@@ -42,19 +48,21 @@ class StepAttention {
   [[nodiscard]] Shape shape_of(const StepPoint& point) const {
     return {point.tensor, point.sequence, point.micro_batch, point.sequence == request_.gpus};
   }
-  std::vector<AttentionChoice> searched(const StepPoint& point);
-  std::vector<AttentionChoice> searched(const Request& call);
-  /// Those that may be simulated.
-  std::vector<AttentionChoice> timed(const std::vector<SequencePlan>& plans, const Request& call);
-  /// Seconds of a call; nothing: too much.
-  std::optional<double> simulated(const SequencePlan& plan, const Evaluator& evaluator,
-                                  const Effort& most);
-  /// Of the legal plans that take less memory than all choices, the leanest that may be simulated.
-  void add_leaner(const Request& call, std::vector<AttentionChoice>& choices);
+  /// A point's question while it is answered.
+  class Asked;
+  struct Leaner {
+    std::vector<SequencePlan> plans;  // leanest first
+    double least = 0;                 // seconds of a call
+    bool tried = false;
+    std::optional<AttentionChoice> found;  // the first of them that may be simulated
+  };
+  Leaner& leaner_plans(const StepPoint& point);
 
   const Request& request_;
+  StepEvaluator& evaluator_;
   double& spent_;
   std::map<Shape, std::vector<AttentionChoice>> choices_;
+  std::map<Shape, Leaner> leaner_;
   std::map<std::pair<int, int>, std::vector<SequencePlan>> known_;  // by tensor and sequence degree
 };
 

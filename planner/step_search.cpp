@@ -24,10 +24,12 @@ namespace {
 
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
-/// What is next: a point whose attention is not searched yet, or one with a plan of it.
+/// What is next: a point whose attention is not searched yet, or is not for a leaner plan, or one
+/// with a plan of it.
 struct Entry {
   std::size_t point = 0;
   std::optional<AttentionChoice> choice;
+  bool leaner = false;
   double bound = 0;
   Bytes memory{};
 };
@@ -72,6 +74,8 @@ class StepSearch {
       heap_.pop_back();
       if (entry.choice) {
         evaluate(entry);
+      } else if (entry.leaner) {
+        expand_leaner(entry);
       } else {
         expand(entry);
       }
@@ -151,17 +155,30 @@ class StepSearch {
       skipped_.push_back(entry);
     }
     for (std::size_t i = 0; i < choices.size(); ++i) {
-      Entry next{
-          .point = entry.point,
-          .choice = choices[i],
-          .bound = std::max(entry.bound, point.bound_with(choices[i].seconds) / prompts_of(point)),
-          .memory = point.memory};
       // Points whose attention is but bounded may stay in front until nothing is left to spend.
       if (first && i == 0) {
-        evaluate(next);
+        evaluate(entry_with(entry, choices[i]));
       } else {
-        push(std::move(next));
+        push(entry_with(entry, choices[i]));
       }
+    }
+    if (const auto seconds = attention_.leaner_takes(point)) {
+      Entry next = entry_with(entry, {.plan = {}, .seconds = *seconds});
+      next.choice.reset();
+      next.leaner = true;
+      push(std::move(next));
+    }
+  }
+  [[nodiscard]] Entry entry_with(const Entry& entry, const AttentionChoice& choice) const {
+    const StepPoint& point = space_.points[entry.point];
+    return {.point = entry.point,
+            .choice = choice,
+            .bound = std::max(entry.bound, point.bound_with(choice.seconds) / prompts_of(point)),
+            .memory = point.memory};
+  }
+  void expand_leaner(const Entry& entry) {
+    if (const auto& choice = attention_.leaner_of(space_.points[entry.point])) {
+      push(entry_with(entry, *choice));
     }
   }
 
@@ -388,8 +405,9 @@ class StepSearch {
     for (const std::size_t i : leanest_points(few)) {
       const StepPoint& point = space_.points[i];
       std::vector<AttentionChoice> choices = attention_.choices_of(point);
-      if (choices.empty()) {
-        choices = attention_.leanest_of(point, enough_ops);
+      if (const auto lean = choices.empty() ? attention_.leanest_of(point, enough_ops)
+                                            : attention_.leaner_of(point)) {
+        choices.push_back(*lean);
       }
       for (const AttentionChoice& choice : choices) {
         const StepPlan plan =
@@ -596,8 +614,17 @@ class StepSearch {
       if (!fits_around_attention(with[i])) {
         continue;
       }
-      for (const AttentionChoice& choice : attention_.choices_of(space_.points[with[i]])) {
+      const StepPoint& point = space_.points[with[i]];
+      for (const AttentionChoice& choice : attention_.choices_of(point)) {
         try_stages({.point = with[i], .choice = choice});
+      }
+      best = best_with(axis, value);
+      const auto seconds = attention_.leaner_takes(point);
+      if (seconds && (best == nullptr || by_memory() ||
+                      point.bound_with(*seconds) < prompts_of(point) * best->seconds())) {
+        if (const auto& leaner = attention_.leaner_of(point)) {
+          try_stages({.point = with[i], .choice = *leaner});
+        }
       }
     }
   }
@@ -621,7 +648,7 @@ class StepSearch {
   std::map<std::size_t, Bytes> beyond_;      // points that did not fit, and what they need
   std::set<std::string> refused_;            // what the framework does not run
   double spent_ = 0;
-  StepAttention attention_{request_, spent_};
+  StepAttention attention_{request_, evaluator_, spent_};
   bool given_up_ = false;
 };
 

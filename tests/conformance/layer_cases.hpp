@@ -3,7 +3,7 @@
 // latents, with sinks and without.
 #pragma once
 
-#include "step/layer_schedule.hpp"
+#include "parallel/layer/schedule.hpp"
 #include "tests/conformance/cases.hpp"
 
 namespace spp::test {

@@ -1,5 +1,5 @@
 // One class, hence one file: every kind of operation writes into the same graph.
-#include "step/layer_graph.hpp"
+#include "parallel/layer/graph.hpp"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "step/layer_repeats.hpp"
+#include "parallel/layer/repeats.hpp"
 
 #include <algorithm>
 #include <iterator>

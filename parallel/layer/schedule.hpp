@@ -37,9 +37,9 @@
 #pragma once
 
 #include "parallel/attention/strategy.hpp"
+#include "parallel/layer/graph.hpp"
 #include "parallel/pipeline/pipeline.hpp"
 #include "schedule/schedule.hpp"
-#include "step/layer_graph.hpp"
 
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "step/rank_weights.hpp"
+#include "parallel/layer/weights.hpp"
 
 #include <algorithm>
 #include <utility>

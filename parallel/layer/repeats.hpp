@@ -4,8 +4,8 @@
 // that one's ops once more (schedule/repeat.hpp).
 #pragma once
 
+#include "parallel/layer/weights.hpp"
 #include "schedule/repeat.hpp"
-#include "step/rank_weights.hpp"
 
 #include <cstddef>
 #include <memory>

@@ -2,8 +2,8 @@
 // gradients are, and the kernels and transfers that make them.
 #pragma once
 
+#include "parallel/layer/weights.hpp"
 #include "schedule/transplant.hpp"
-#include "step/rank_weights.hpp"
 
 #include <array>
 #include <cstdint>
@@ -121,7 +121,7 @@ class LayerPass {
   void join_latents(RowKernel op, const Definition& d);
   [[nodiscard]] BufferId known_backward(const Buffer& buffer, int label);
 
-  // To experts and back (layer_experts.cpp).
+  // To experts and back (experts.cpp).
   [[nodiscard]] std::int64_t slot_rows() const { return own_.count() * graph_.routing.chosen; }
   BufferId slots(TensorRef ref, const std::string& called);
   [[nodiscard]] bool gathers_tokens() const {

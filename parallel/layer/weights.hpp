@@ -2,8 +2,8 @@
 // summed up, and the updates.
 #pragma once
 
+#include "parallel/layer/parts.hpp"
 #include "schedule/builder.hpp"
-#include "step/layer_parts.hpp"
 
 #include <map>
 #include <string>

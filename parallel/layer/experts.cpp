@@ -1,5 +1,5 @@
 // Tokens on their way to experts, there, and back.
-#include "step/layer_pass.hpp"
+#include "parallel/layer/pass.hpp"
 
 namespace spp {
 

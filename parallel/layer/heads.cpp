@@ -1,5 +1,5 @@
 // A pass's attention: heads are made of rows, attended to, and their gradients joined into rows.
-#include "step/layer_pass.hpp"
+#include "parallel/layer/pass.hpp"
 
 namespace spp {
 

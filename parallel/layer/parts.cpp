@@ -1,4 +1,4 @@
-#include "step/layer_parts.hpp"
+#include "parallel/layer/parts.hpp"
 
 #include "base/error.hpp"
 #include "schedule/storage.hpp"

@@ -1,9 +1,9 @@
-// What all ranks' programs of a layer, or of a step, have in common (layer_schedule.hpp), and where
+// What all ranks' programs of a layer, or of a step, have in common (schedule.hpp), and where
 // one of the ranks stands among them.
 #pragma once
 
+#include "parallel/layer/schedule.hpp"
 #include "parallel/pipeline/messages.hpp"
-#include "step/layer_schedule.hpp"
 
 #include <optional>
 #include <string>

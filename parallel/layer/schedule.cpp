@@ -1,9 +1,9 @@
 // A layer and a step as schedules, and in one place all that keeps them from being one.
-#include "step/layer_schedule.hpp"
+#include "parallel/layer/schedule.hpp"
 
 #include "parallel/attention/compose.hpp"
+#include "parallel/layer/program.hpp"
 #include "parallel/pipeline/walk.hpp"
-#include "step/layer_program.hpp"
 
 #include <algorithm>
 #include <iterator>

@@ -1,7 +1,7 @@
-#include "step/layer_program.hpp"
+#include "parallel/layer/program.hpp"
 
-#include "step/layer_pass.hpp"
-#include "step/layer_repeats.hpp"
+#include "parallel/layer/pass.hpp"
+#include "parallel/layer/repeats.hpp"
 
 #include <algorithm>
 #include <map>
