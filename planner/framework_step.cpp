@@ -81,6 +81,11 @@ void add_model(const Framework& f, const Model& m, std::vector<Cannot>& reasons)
            fmt::format("the text written for {} has no layers of {} attention, and {} has them",
                        f.name, m.linear ? "linear" : "sparse", m.name));
   }
+  if (!f.loads_models && !m.narrow_mask.document_ends.empty()) {
+    refuse("window", fmt::format("the text written for {} has no layers that attend in chunks, and "
+                                 "{} has them",
+                                 f.name, m.name));
+  }
   if (f.writes_heads && m.narrow_heads) {
     refuse("heads", fmt::format("the text written for {} says one shape of heads, and {} has two",
                                 f.name, m.name));

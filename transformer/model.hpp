@@ -103,6 +103,9 @@ struct LayerBlocks {
   friend bool operator==(const LayerBlocks&, const LayerBlocks&) = default;
 };
 
+/// Of an MLP or of experts. quick_gelu: x sigmoid(1.702 x), as gpt-oss has it.
+enum class Activation : std::uint8_t { silu, gelu, quick_gelu, squared_relu, other };
+
 struct DiffusionFamily;  // diffusion_family.hpp
 
 /// What makes a transformer one of diffusion: how text and the step's conditioning meet the tokens.
@@ -166,10 +169,12 @@ struct Model {
   std::vector<LayerBlocks> blocks;     // by layer; empty: attention, then an MLP or experts
   std::int64_t ffn = 0;                // inner width of the MLP
   bool gated_mlp = true;               // gate, up, down; else up, down
-  std::int64_t vocab = 0;              // 0: dit
-  bool tied_embeddings = false;        // the loss head is the embedding
-  bool attention_bias = false;         // of Q, K, V
-  bool output_bias = false;            // of the attention's output projection
+  Activation activation = Activation::silu;
+  double activation_limit = 0;   // what it is clamped to; 0: not at all
+  std::int64_t vocab = 0;        // 0: dit
+  bool tied_embeddings = false;  // the loss head is the embedding
+  bool attention_bias = false;   // of Q, K, V
+  bool output_bias = false;      // of the attention's output projection
   bool mlp_bias = false;
   bool norm_bias = false;
   bool attention_gate = false;      // its output is gated, number by number, from its input

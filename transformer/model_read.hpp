@@ -49,9 +49,9 @@ PerLayer per_layer(const JsonView& view, std::int64_t max);
 inline constexpr std::array<std::string_view, 5> expert_counts{
     "num_local_experts", "num_experts", "n_routed_experts", "num_routed_experts",
     "moe_num_experts"};
-inline constexpr std::array<std::string_view, 7> experts_per_token{
+inline constexpr std::array<std::string_view, 8> experts_per_token{
     "num_experts_per_tok", "num_activated_experts", "moe_topk", "moe_top_k",
-    "experts_per_token",   "top_k_experts",         "moe_k"};
+    "experts_per_token",   "top_k_experts",         "moe_k",    "num_experts_per_token"};
 
 /// "mixture of experts (8 experts, top 2)", when there is more than one expert.
 std::optional<std::string> experts(const JsonView& config);

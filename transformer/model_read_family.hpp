@@ -6,6 +6,7 @@
 #include "transformer/model_read_weights.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 namespace spp::model_keys {
@@ -14,6 +15,7 @@ namespace spp::model_keys {
 struct Family {
   std::string_view model_type;
   bool gated_mlp = true;
+  std::optional<Activation> activation{};  // whatever the config says
   bool attention_bias = false;
   bool output_bias = false;
   bool mlp_bias = false;
@@ -31,6 +33,9 @@ struct Family {
   /// Each so many-th layer sees everything, the others a chunk or the config's window; 0: not said.
   std::int64_t full_every = 0;
   std::int64_t chunk = 0;
+  // Where a config does not say them; 0: it has to.
+  int q_heads = 0, kv_heads = 0, head_dim = 0;
+  std::int64_t vocab = 0;
   std::string_view config_class;  // whose defaults hold
   CountLayers count = nullptr;    // the weights of layers that are not costed
   ReadHybrid hybrid = nullptr;    // of layers of several kinds that are costed, or some of them

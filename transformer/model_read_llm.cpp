@@ -118,6 +118,10 @@ std::optional<std::string> narrow_layers(const JsonView& config, const Family& f
     return std::nullopt;
   }
   const auto chunk = config.find("attention_chunk_size");
+  const bool no_chunks = !chunk && config.value().contains("attention_chunk_size");
+  if (no_chunks && family.chunk > 0) {
+    return std::nullopt;  // a null: all layers see everything
+  }
   if (chunk || family.chunk > 0) {
     const std::int64_t tokens = chunk ? chunk->integer(1, most_tokens) : family.chunk;
     constexpr std::int64_t most_chunks = 65'536;
@@ -161,6 +165,16 @@ inline constexpr std::array<std::string_view, 6> foreign_layers{
     "attn_type_list",         "linear_attn_config",         "hybrid_layer_pattern",
     "cross_attention_layers", "global_attn_every_n_layers", "attn_layer_indices"};
 
+/// MiniMax lists 1 for attention, 0 for linear attention; M2 has the first alone.
+bool says_kinds(const JsonView& config, std::string_view key) {
+  const auto said = config.find(key);
+  if (!said || key != "attn_type_list" || !said->value().is_array()) {
+    return said.has_value();
+  }
+  const Json& kinds = said->value();
+  return !std::all_of(kinds.begin(), kinds.end(), [](const Json& kind) { return kind == 1; });
+}
+
 void mixed_layers(const JsonView& config, const std::optional<JsonView>& wrapper,
                   const Family& family, Model& model, std::vector<std::string>& reasons) {
   const auto pattern = hybrid_pattern(config, wrapper);
@@ -188,8 +202,7 @@ void mixed_layers(const JsonView& config, const std::optional<JsonView>& wrapper
                                "attn_layer_period", "block_configs"})) {
     reasons.emplace_back("a mix of layers (state-space or one by one)");
   } else if (const auto foreign = std::ranges::find_if(
-                 foreign_layers,
-                 [&](std::string_view key) { return config.find(key).has_value(); });
+                 foreign_layers, [&](std::string_view key) { return says_kinds(config, key); });
              foreign != foreign_layers.end()) {
     reasons.push_back(fmt::format("a mix of layers ({})", *foreign));
   } else if (auto reason = narrow_layers(config, family, kinds, model)) {
@@ -377,12 +390,13 @@ void read_latent(const JsonView& config, Model& model) {
   model.kv_heads = model.q_heads;
 }
 
-void read_heads(const JsonView& config, Model& model, bool& varying) {
-  const JsonView heads =
-      need_any(config, {"num_attention_heads", "n_head", "n_heads", "num_heads"});
-  const PerLayer q = per_layer(heads, most_heads);
+void read_heads(const JsonView& config, const Family& family, Model& model, bool& varying) {
+  const NameList names{"num_attention_heads", "n_head", "n_heads", "num_heads"};
+  const bool by_family = family.q_heads > 0 && !find_any(config, names);
+  const JsonView heads = by_family ? config : need_any(config, names);
+  const PerLayer q = by_family ? PerLayer{.value = family.q_heads} : per_layer(heads, most_heads);
   model.q_heads = static_cast<int>(q.value);
-  model.kv_heads = model.q_heads;
+  model.kv_heads = by_family ? family.kv_heads : model.q_heads;
   varying = varying || q.varies;
   const auto kv = find_any(
       config, {"num_key_value_heads", "n_kv_heads", "num_kv_heads", "multi_query_group_num"});
@@ -401,6 +415,8 @@ void read_heads(const JsonView& config, Model& model, bool& varying) {
   if (const auto dim =
           find_any(config, {"head_dim", "attention_head_dim", "d_kv", "kv_channels"})) {
     model.head_dim = static_cast<int>(dim->integer(1, most_head_dim));
+  } else if (family.head_dim > 0) {
+    model.head_dim = family.head_dim;
   } else if (const auto rope = config.find("qk_rope_head_dim");
              rope && config.find("qk_nope_head_dim")) {
     model.head_dim = static_cast<int>(rope->integer(1, most_head_dim) +
@@ -429,6 +445,33 @@ void read_mlp(const JsonView& config, const Family& family, Model& model, bool& 
   }
 }
 
+Activation activation_of(std::string_view name) {
+  if (name == "silu" || name == "swish" || name == "swiglu") {
+    return Activation::silu;
+  }
+  if (name == "quick_gelu") {
+    return Activation::quick_gelu;
+  }
+  if (name == "relu2") {
+    return Activation::squared_relu;
+  }
+  return name.starts_with("gelu") ? Activation::gelu : Activation::other;
+}
+
+void read_activation(const JsonView& config, const Family& family, Model& model) {
+  const auto said = find_any(
+      config, {"hidden_act", "hidden_activation", "activation_function", "mlp_hidden_act"});
+  const std::string name = said && said->value().is_string() ? said->string() : "";
+  model.gated_mlp = family.gated_mlp && name != "xielu" && name != "relu2";
+  model.activation = family.activation ? *family.activation
+                     : !name.empty()   ? activation_of(name)
+                     : model.gated_mlp ? Activation::silu
+                                       : Activation::gelu;
+  if (const auto limit = config.find("swiglu_limit")) {
+    model.activation_limit = limit->number();
+  }
+}
+
 }  // namespace
 
 void read_decoder(const JsonView& config, const std::optional<JsonView>& wrapper,
@@ -440,20 +483,19 @@ void read_decoder(const JsonView& config, const std::optional<JsonView>& wrapper
   model.hidden = need_any(config, {"hidden_size", "n_embd", "d_model"}).integer(1, most_width);
   model.layers = need_any(config, {"num_hidden_layers", "n_layer", "n_layers", "num_layers"})
                      .integer(1, most_layers);
-  model.vocab =
-      need_any(config, {"vocab_size", "n_vocab", "padded_vocab_size"}).integer(1, most_vocab);
+  const NameList vocabularies{"vocab_size", "n_vocab", "padded_vocab_size"};
+  model.vocab = family.vocab > 0 && !find_any(config, vocabularies)
+                    ? family.vocab
+                    : need_any(config, vocabularies).integer(1, most_vocab);
   if (const auto positions = find_any(config, {"max_position_embeddings", "n_positions",
                                                "max_sequence_length", "seq_length"})) {
     model.max_positions = positions->integer(1, most_tokens);
   }
-  read_heads(config, model, varying);
+  read_heads(config, family, model, varying);
   read_latent(config, model);
   read_mlp(config, family, model, varying);
 
-  const auto activation = config.find("hidden_act");  // of these none has a gate
-  const bool plain =
-      activation && (activation->value() == "xielu" || activation->value() == "relu2");
-  model.gated_mlp = family.gated_mlp && !plain;
+  read_activation(config, family, model);
   model.attention_bias = flag(config, "attention_bias", family.attention_bias);
   // Llama's attention_bias means all four projections; Qwen2 has it on Q, K and V only.
   model.output_bias =
@@ -464,8 +506,8 @@ void read_decoder(const JsonView& config, const std::optional<JsonView>& wrapper
   model.branch_norms = family.branch_norms;
   model.qk_norm = flag(config, "use_qk_norm", family.qk_norm);
   model.attention_sinks = family.sinks;
-  if (const auto tied = config.find("tie_word_embeddings") ? config.find("tie_word_embeddings")
-                                                           : outer.find("tie_word_embeddings")) {
+  const auto own = find_any(config, {"tie_word_embeddings", "use_embedding_sharing"});
+  if (const auto tied = own ? own : outer.find("tie_word_embeddings")) {
     model.tied_embeddings = tied->boolean();
   } else {
     model.tied_embeddings = family.tied;

@@ -106,6 +106,11 @@ Snippet emit(const Launch& launch, const Way& way) {
                     "gradient_accumulation_steps={}, gradient_checkpointing={}).",
                     launch.problem.seq, launch.problem.batch, launch.micro_batches,
                     python(launch.recompute.kind == Recompute::full)));
+    snippet.notes.emplace_back(
+        "Load the model with attn_implementation=\"flash_attention_2\" (in TRL: "
+        "model_init_kwargs): "
+        "DeepSpeed takes the place of that attention alone, and of another one each rank would "
+        "see its own tokens only.");
   } else {
     snippet.notes.push_back(fmt::format(
         "In TRL: SFTConfig(max_length={}, pad_to_multiple_of={}, "

@@ -31,7 +31,10 @@ std::string program(const Launch& launch) {
       "    seq_length_is_variable=True,\n"
       "    micro_batch_size={},\n"
       ")\n"
-      "model = AutoModelForCausalLM.from_pretrained(MODEL)\n"
+      // UlyssesSPAttentionHF takes the place of the attention of this name alone.
+      "model = AutoModelForCausalLM.from_pretrained(\n"
+      "    MODEL, attn_implementation=\"flash_attention_2\"\n"
+      ")\n"
       "{}"
       "engine, optimizer, _, _ = deepspeed.initialize(\n"
       "    config=\"ds_config.json\",\n"

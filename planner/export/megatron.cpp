@@ -75,7 +75,7 @@ Snippet emit(const Launch& launch, const Way& way) {
     snippet.notes.emplace_back(
         "Megatron-LM's help calls it allgather; TransformerEngine takes all_gather only.");
   }
-  note_router(snippet, launch);
+  note_model(snippet, launch);
   note_kv_heads(snippet, launch);
   note_nodes(snippet, launch);
   return snippet;

@@ -73,6 +73,25 @@ void add_experts(Command& command, const Launch& launch) {
       .add("--moe-grouped-gemm");
 }
 
+void add_activation(Command& command, const Model& m) {
+  if (m.gated_mlp && m.activation == Activation::silu) {
+    command.add("--swiglu");
+  } else if (m.gated_mlp && m.activation == Activation::quick_gelu) {
+    command.add("--quick-geglu").add("--glu-linear-offset", "1.0");
+    if (m.activation_limit > 0) {
+      command.add("--activation-func-clamp-value", fmt::format("{:.1f}", m.activation_limit));
+    }
+  } else if (!m.gated_mlp && m.activation == Activation::squared_relu) {
+    command.add("--squared-relu");
+  }
+}
+
+/// Whether the flags above say it: a GELU is what Megatron-LM does unasked.
+bool says_activation(const Model& m) {
+  return m.gated_mlp ? m.activation == Activation::silu || m.activation == Activation::quick_gelu
+                     : m.activation == Activation::gelu || m.activation == Activation::squared_relu;
+}
+
 /// Of all layers: a model's or a bare shape's.
 void add_window(Command& command, const Launch& launch) {
   const bool some =
@@ -121,9 +140,7 @@ void add_megatron_model(Command& command, const Launch& launch) {
     const Model& m = *launch.model;
     command.add("--position-embedding-type", "rope");
     command.add("--normalization", m.norm_bias ? "LayerNorm" : "RMSNorm");
-    if (m.gated_mlp) {
-      command.add("--swiglu");
-    }
+    add_activation(command, m);
     if (!m.mlp_bias && !m.output_bias) {
       command.add("--disable-bias-linear");
     }
@@ -211,13 +228,22 @@ CountedEnds counted_ends(const Launch& launch) {
   return {.embedding = both, .loss = both || (uneven && (layers + 1) % stages == 0)};
 }
 
-void note_router(Snippet& snippet, const Launch& launch) {
+void note_model(Snippet& snippet, const Launch& launch) {
   if (launch.model != nullptr && launch.model->experts.count > 0) {
     snippet.notes.emplace_back(
-        "What the router computes (score function, groups, scaling, balancing) and the base of "
-        "rotary positions are your model's and not planned here: add their flags.");
+        "What the router computes (score function, groups, scaling, balancing) and how positions "
+        "are turned into heads (--rotary-base, --rotary-percent, --use-rope-scaling) are your "
+        "model's and not planned here: add their flags.");
   } else {
-    snippet.notes.emplace_back("The base of rotary positions is your model's: add --rotary-base.");
+    snippet.notes.emplace_back(
+        "How positions are turned into heads is your model's: add --rotary-base, and where it has "
+        "them --rotary-percent and --use-rope-scaling.");
+  }
+  if (launch.model != nullptr && !says_activation(*launch.model)) {
+    snippet.notes.push_back(fmt::format(
+        "No flag of Megatron-LM asks for the {}activation of {}'s MLP: without gated_linear_unit "
+        "and activation_func in your TransformerConfig it has another one.",
+        launch.model->gated_mlp ? "gated " : "", launch.model->name));
   }
   if (launch.model == nullptr && launch.problem.v_dim() != launch.problem.head_dim) {
     snippet.notes.emplace_back(fmt::format(

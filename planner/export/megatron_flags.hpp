@@ -49,8 +49,8 @@ CountedEnds counted_ends(const Launch& launch);
 std::string layout_by_hand(const Launch& launch);
 /// Degrees of the axes around attention, recomputation.
 void add_megatron_step(Command& command, const Launch& launch);
-/// Flags of the model that a plan does not know.
-void note_router(Snippet& snippet, const Launch& launch);
+/// What of the model no flag above says.
+void note_model(Snippet& snippet, const Launch& launch);
 /// What Megatron-Core makes of more tensor ranks than KV heads.
 void note_kv_heads(Snippet& snippet, const Launch& launch);
 /// Under the distributed optimizer its states can lie in the host's memory; of Megatron-FSDP none

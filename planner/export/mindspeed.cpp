@@ -64,7 +64,7 @@ Snippet emit(const Launch& launch, const Way& way) {
                                  .value = "1",
                                  .why = "asserted by Megatron-LM for context parallelism"});
   snippet.notes.emplace_back("DATA_ARGS is yours: data, tokenizer, optimizer and checkpoints.");
-  note_router(snippet, launch);
+  note_model(snippet, launch);
   note_nodes(snippet, launch);
   return snippet;
 }

@@ -90,7 +90,7 @@ TEST_CASE("the smallest block is always measured, and peaks of all types that ke
 TEST_CASE("all blocks are measured where there is time") {
   CalibrationRequest request = small_calibration(1);
   request.suites = {"attention"};
-  request.budget = Seconds(2);
+  request.budget = Seconds(30);  // few of which are taken, unless others take the processor
   const Calibration calibration = calibrate_engine(request);
   for (const AttentionBlock& block : request.blocks) {
     CHECK(std::ranges::any_of(calibration.series.at("attention"),
