@@ -211,11 +211,14 @@ ClosedForm Evaluator::form(const SequencePlan& plan, const Strategy& strategy, P
 double Evaluator::lower_bound(const SequencePlan& plan, const Strategy& strategy) const {
   double attention = 0;
   for (const Phase phase : phases) {
-    if (needs(phase)) {
-      attention += bounds_.attention_call(form(plan, strategy, phase), plan, phase);
-    }
+    attention += needs(phase) ? lower_bound(plan, strategy, phase) : 0;
   }
   return attention;
+}
+
+double Evaluator::lower_bound(const SequencePlan& plan, const Strategy& strategy,
+                              Phase phase) const {
+  return bounds_.attention_call(form(plan, strategy, phase), plan, phase);
 }
 
 double Evaluator::walked_call(const SequencePlan& plan, const Strategy& strategy,

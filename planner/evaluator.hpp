@@ -23,6 +23,9 @@ class Evaluator {
 
   /// Seconds that no plan of this shape can beat; from closed forms alone.
   [[nodiscard]] double lower_bound(const SequencePlan& plan, const Strategy& strategy) const;
+  /// Of that phase alone, whether or not the request has it.
+  [[nodiscard]] double lower_bound(const SequencePlan& plan, const Strategy& strategy,
+                                   Phase phase) const;
   /// A tighter one: the kernels and messages of two ranks, op by op, and the closed forms'
   /// collectives. Walks two programs where a simulation walks all of them.
   [[nodiscard]] double walked_bound(const SequencePlan& plan, const Strategy& strategy) const;

@@ -52,6 +52,8 @@ class StepEvaluator {
   [[nodiscard]] std::int64_t longest(const StepPlan& plan);
   [[nodiscard]] const KernelCost& kernels() const { return kernels_; }
   [[nodiscard]] const StepPractice& practice() const { return practice_; }
+  /// What all plans of the question have in common.
+  [[nodiscard]] StepCommon& common() { return common_; }
 
  private:
   struct Call {

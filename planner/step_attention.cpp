@@ -11,6 +11,20 @@ namespace spp {
 
 namespace {
 
+double in_step(const std::optional<sim::Simulation>& simulation) {
+  if (!simulation) {
+    return 0;
+  }
+  const Breakdown& b = simulation->breakdown;
+  return (b.attention + b.other_kernels + b.exposed + b.imbalance).count();
+}
+
+AttentionChoice choice_of(const Evaluation& simulated) {
+  const double forward = in_step(simulated.forward);
+  return {.plan = simulated.candidate.plan.attention,
+          .takes = {.all = forward + in_step(simulated.backward), .forward = forward}};
+}
+
 /// Attention of all kinds of layers of a step, which one plan splits.
 class KindsOfLayers {
  public:
@@ -97,8 +111,10 @@ class StepAttention::Asked {
   [[nodiscard]] std::vector<SequencePlan> leanest(Bytes below);
   /// The first that may be simulated.
   [[nodiscard]] std::optional<AttentionChoice> first_of(const std::vector<SequencePlan>& plans);
-  [[nodiscard]] double lower_bound(const SequencePlan& plan) const {
-    return evaluator_.lower_bound(plan, strategies::by_name(plan.strategy, "strategy"));
+  [[nodiscard]] AttentionSeconds lower_bound(const SequencePlan& plan) const {
+    const Strategy& strategy = strategies::by_name(plan.strategy, "strategy");
+    return {.all = evaluator_.lower_bound(plan, strategy),
+            .forward = evaluator_.lower_bound(plan, strategy, Phase::forward)};
   }
   [[nodiscard]] Bytes least_memory(const SequencePlan& plan) const {
     return evaluator_.least_memory(plan, strategies::by_name(plan.strategy, "strategy"));
@@ -108,8 +124,8 @@ class StepAttention::Asked {
  private:
   [[nodiscard]] Request& call() { return question_.request; }
   [[nodiscard]] std::vector<AttentionChoice> best();
-  /// Seconds of a call; nothing: too much.
-  std::optional<double> simulated(const SequencePlan& plan);
+  /// Nothing: too much.
+  std::optional<AttentionChoice> simulated(const SequencePlan& plan);
   /// The same of any kind of layers; nothing: too much.
   std::optional<Evaluation> evaluation(const SequencePlan& plan, const Evaluator& evaluator);
   void tell(const Evaluation& simulated) {
@@ -145,24 +161,29 @@ std::vector<AttentionChoice> StepAttention::Asked::best() {
   };
   std::vector<Tried> tried;
   PlanResult best;
+  std::map<SequencePlan, AttentionChoice> simulations;
   spp::search(call(), evaluator_, legal_plans(call(), nullptr), {}, best,
-              [&](const Evaluation& simulated) { tell(simulated); });
+              [&](const Evaluation& simulated) {
+                tell(simulated);
+                const AttentionChoice choice = choice_of(simulated);
+                simulations.emplace(choice.plan, choice);
+              });
   of_.spent_ += best.spent;
   if (best.any_fits && !best.candidates.empty()) {
     rank(best, call(), evaluator_.spreads());
   }
   for (const Candidate& c : best.candidates) {
-    const double seconds = c.predicted.step.count();
-    if (c.simulated && std::ssize(tried) < call().top) {
-      tried.push_back({.choice = {.plan = c.plan.attention, .seconds = seconds}, .all = seconds});
+    const auto choice = simulations.find(c.plan.attention);
+    if (choice != simulations.end() && std::ssize(tried) < call().top) {
+      tried.push_back({.choice = choice->second, .all = c.predicted.step.count()});
     }
   }
   if (!call().beside.empty()) {
     const KindsOfLayers kinds(call());
     for (const SequencePlan& liked : kinds.least_bounds()) {
       if (std::ranges::none_of(tried, [&](const Tried& t) { return t.choice.plan == liked; })) {
-        if (const auto seconds = simulated(liked)) {
-          tried.push_back({.choice = {.plan = liked, .seconds = *seconds}, .all = *seconds});
+        if (const auto choice = simulated(liked)) {
+          tried.push_back({.choice = *choice, .all = choice->takes.all});
         }
       }
     }
@@ -193,8 +214,8 @@ std::vector<AttentionChoice> StepAttention::Asked::best() {
 std::vector<AttentionChoice> StepAttention::Asked::timed(const std::vector<SequencePlan>& plans) {
   std::vector<AttentionChoice> choices;
   for (const SequencePlan& plan : plans) {
-    if (const auto seconds = simulated(plan)) {
-      choices.push_back({.plan = plan, .seconds = *seconds});
+    if (auto choice = simulated(plan)) {
+      choices.push_back(std::move(*choice));
     }
   }
   return choices;
@@ -218,13 +239,13 @@ std::optional<Evaluation> StepAttention::Asked::evaluation(const SequencePlan& p
   return evaluator.evaluate(plan, strategy, {.folding = &folding});
 }
 
-std::optional<double> StepAttention::Asked::simulated(const SequencePlan& plan) {
+std::optional<AttentionChoice> StepAttention::Asked::simulated(const SequencePlan& plan) {
   const auto found = evaluation(plan, evaluator_);
   if (!found) {
     return std::nullopt;
   }
   tell(*found);
-  return found->candidate.predicted.step.count();
+  return choice_of(*found);
 }
 
 std::vector<SequencePlan> StepAttention::Asked::leanest(Bytes below) {
@@ -250,8 +271,8 @@ std::vector<SequencePlan> StepAttention::Asked::leanest(Bytes below) {
 std::optional<AttentionChoice> StepAttention::Asked::first_of(
     const std::vector<SequencePlan>& plans) {
   for (const SequencePlan& plan : plans) {
-    if (const auto seconds = simulated(plan)) {
-      return AttentionChoice{.plan = plan, .seconds = *seconds};
+    if (auto choice = simulated(plan)) {
+      return choice;
     }
   }
   return std::nullopt;
@@ -293,15 +314,18 @@ StepAttention::Leaner& StepAttention::leaner_plans(const StepPoint& point) {
     if (!choices.empty()) {
       leaner.plans = asked.leanest(least);
     }
-    leaner.least = std::numeric_limits<double>::infinity();
+    constexpr double none = std::numeric_limits<double>::infinity();
+    leaner.least = {.all = none, .forward = none};
     for (const SequencePlan& plan : leaner.plans) {
-      leaner.least = std::min(leaner.least, asked.lower_bound(plan));
+      const AttentionSeconds bound = asked.lower_bound(plan);
+      leaner.least.all = std::min(leaner.least.all, bound.all);
+      leaner.least.forward = std::min(leaner.least.forward, bound.forward);
     }
   }
   return leaner;
 }
 
-std::optional<double> StepAttention::leaner_takes(const StepPoint& point) {
+std::optional<AttentionSeconds> StepAttention::leaner_takes(const StepPoint& point) {
   const Leaner& leaner = leaner_plans(point);
   return leaner.plans.empty() ? std::nullopt : std::optional(leaner.least);
 }

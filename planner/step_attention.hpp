@@ -16,7 +16,7 @@ namespace spp {
 /// A plan of attention that a point may have.
 struct AttentionChoice {
   SequencePlan plan;
-  double seconds = 0;  // of a call, forward and backward
+  AttentionSeconds takes;
 };
 
 class StepAttention {
@@ -37,7 +37,7 @@ class StepAttention {
   /// One for points where these take too much memory: of the plans that take less than all of them
   /// the leanest that may be simulated, if there is one. It is a long ring as often as not, so that
   /// what it takes at least, which needs no simulation, is asked first; nothing: there is none.
-  std::optional<double> leaner_takes(const StepPoint& point);
+  std::optional<AttentionSeconds> leaner_takes(const StepPoint& point);
   const std::optional<AttentionChoice>& leaner_of(const StepPoint& point);
   /// The leanest plan of a few that may be simulated with so many ops; or none.
   std::optional<AttentionChoice> leanest_of(const StepPoint& point, double ops);
@@ -52,7 +52,7 @@ class StepAttention {
   class Asked;
   struct Leaner {
     std::vector<SequencePlan> plans;  // leanest first
-    double least = 0;                 // seconds of a call
+    AttentionSeconds least;
     bool tried = false;
     std::optional<AttentionChoice> found;  // the first of them that may be simulated
   };

@@ -162,8 +162,8 @@ class StepSearch {
         push(entry_with(entry, choices[i]));
       }
     }
-    if (const auto seconds = attention_.leaner_takes(point)) {
-      Entry next = entry_with(entry, {.plan = {}, .seconds = *seconds});
+    if (const auto takes = attention_.leaner_takes(point)) {
+      Entry next = entry_with(entry, {.plan = {}, .takes = *takes});
       next.choice.reset();
       next.leaner = true;
       push(std::move(next));
@@ -173,7 +173,7 @@ class StepSearch {
     const StepPoint& point = space_.points[entry.point];
     return {.point = entry.point,
             .choice = choice,
-            .bound = std::max(entry.bound, point.bound_with(choice.seconds) / prompts_of(point)),
+            .bound = std::max(entry.bound, point.bound_with(choice.takes) / prompts_of(point)),
             .memory = point.memory};
   }
   void expand_leaner(const Entry& entry) {
@@ -619,9 +619,9 @@ class StepSearch {
         try_stages({.point = with[i], .choice = choice});
       }
       best = best_with(axis, value);
-      const auto seconds = attention_.leaner_takes(point);
-      if (seconds && (best == nullptr || by_memory() ||
-                      point.bound_with(*seconds) < prompts_of(point) * best->seconds())) {
+      const auto takes = attention_.leaner_takes(point);
+      if (takes && (best == nullptr || by_memory() ||
+                    point.bound_with(*takes) < prompts_of(point) * best->seconds())) {
         if (const auto& leaner = attention_.leaner_of(point)) {
           try_stages({.point = with[i], .choice = *leaner});
         }

@@ -9,7 +9,6 @@
 #include "step/linear_attention.hpp"
 #include "step/links.hpp"
 #include "step/stages.hpp"
-#include "transformer/activations.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -39,30 +38,47 @@ std::vector<std::int64_t> divisors_of(std::int64_t n) {
   return low;
 }
 
-/// What all layers take together, of one micro-batch, without attention over the sequence.
-struct LayersCost {
-  double forward = 0;                  // seconds
-  std::array<double, 3> backward{};    // by Recompute
-  double layer_forward = 0;            // of the cheapest kind
-  std::array<double, 3> layer_both{};  // forward and backward of the cheapest kind
-  std::array<double, 3> kept{};        // bytes of all layers
-  std::array<double, 3> working{};     // of the layer that takes most
+/// Of one micro-batch on one rank.
+struct LayerCost {
+  double forward = 0;                // seconds, without attention over the sequence and the host
+  std::array<double, 3> backward{};  // by Recompute
+  /// Of both, nothing again: what kernels take and stand, and what the host takes to issue them.
+  double standing = 0, host = 0;
+  std::array<double, 3> kept{};  // bytes
+  std::array<double, 3> working{};
   double cached = 0;
   HeldWeights weights;
+};
+struct LayersCost {
+  std::vector<LayerCost> kinds;
+  LayerCost first, last;
+  // Of all layers and both ends.
+  double forward = 0, standing = 0, host = 0;
+  std::array<double, 3> backward{};
+  /// Forward and backward take so long at most; beside attention that is not bound by the host.
+  [[nodiscard]] double most() const { return std::max(standing, host); }
+  [[nodiscard]] double least() const { return forward + backward.front(); }
+  // Of the cheapest kind.
+  double layer_forward = 0;
+  std::array<double, 3> layer_both{};
+};
+
+/// What stands on a virtual stage.
+struct StageKinds {
+  std::vector<std::int64_t> layers;  // by kind
+  bool embeds = false, ends = false;
 };
 
 class Space {
  public:
-  Space(const Request& request, const StepEvaluator& evaluator)
+  Space(const Request& request, StepEvaluator& evaluator)
       : request_(request),
         model_(*request.model),
         evaluator_(evaluator),
-        groups_(*request.cluster),
+        common_(evaluator.common()),
         dispatchers_(dispatchers_of(request)),
-        runs_{layer_runs(model_, Dispatcher::all_to_all),
-              layer_runs(model_, Dispatcher::all_gather)},
         train_(request.phase == StepPhase::train) {
-    for (const LayerRun& run : runs_.front()) {
+    for (const LayerRun& run : common_.layers({}).runs) {
       own_mask_ += run.attends && run.mask == model_.mask ? run.layers : 0;
     }
   }
@@ -256,12 +272,10 @@ class Space {
       }
       return result;
     }
-    const std::int64_t dealt = model_.layers % point.pipeline == 0         ? model_.layers
-                               : (model_.layers + 2) % point.pipeline == 0 ? model_.layers + 2
-                                                                           : model_.layers + 1;
-    for (const std::int64_t v : divisors_of(dealt / point.pipeline)) {
-      if (may && v > 1) {
-        result.push_back(static_cast<int>(v));
+    const std::int64_t most = (model_.layers + 2) / point.pipeline;
+    for (int v = 2; may && v <= most; ++v) {
+      if (can_stage(model_, std::int64_t{point.pipeline} * v, StepKind::train)) {
+        result.push_back(v);
       }
     }
     return result;
@@ -290,7 +304,7 @@ class Space {
     if (!attention.legal) {
       return;  // its rules are listed
     }
-    point.attention = attention.seconds;
+    point.attention = attention.least;
     point.calls = real_of(own_mask_ * point.micro_batches) / point.pipeline;
     for (const Recompute recompute : recomputations) {
       const bool wanted =
@@ -308,9 +322,10 @@ class Space {
       }
     }
   }
-  /// Another way to experts is faster and needs no more memory: around attention, which is the
-  /// same.
+  /// Another way to experts is faster, whatever it asks of the host, and needs no more memory:
+  /// around attention, which is the same.
   [[nodiscard]] bool loses(const StepPoint& point, StepPlan plan) {
+    const double own = layers_cost(point, plan).least();
     const std::span<const Dispatcher> others = ways(point);
     return std::ranges::any_of(others, [&](Dispatcher way) {
       if (way == point.to_experts) {
@@ -319,7 +334,8 @@ class Space {
       StepPoint other = point;
       other.to_experts = plan.to_experts = way;
       const LayersCost& cost = layers_cost(other, plan);
-      return seconds(other, cost) < point.around && bytes(other, plan, cost) <= point.memory;
+      return cost.most() < own && seconds(other, cost) < point.around &&
+             bytes(other, plan, cost) <= point.memory;
     });
   }
 
@@ -337,50 +353,103 @@ class Space {
     return work + std::max(0, point.pipeline - 1 - without) * chunk * first;
   }
 
-  [[nodiscard]] Bytes bytes(const StepPoint& point, const StepPlan& plan,
-                            const LayersCost& cost) const {
-    const StepPractice& practice = evaluator_.practice();
-    const double dense = real_of(cost.weights.dense) / point.pipeline;
-    const double experts = real_of(cost.weights.experts) / point.pipeline;
-    const double part = dense / plan.shards() + experts / plan.expert_replicas();
-    const double whole = dense + experts;
+  /// Of the fullest rank.
+  [[nodiscard]] Bytes bytes(const StepPoint& point, const StepPlan& plan, const LayersCost& cost) {
+    const std::vector<StageKinds>& stages = stage_kinds(plan);
     const int zero = zero_stages(request_, point).back();
+    double most = 0;
+    for (int rank = 0; rank < point.pipeline; ++rank) {
+      const RankBytes bytes = bytes_of_rank(point, cost, stages, rank);
+      most = std::max(most, states_of(point, plan, zero, bytes.held) + bytes.rest);
+    }
+    constexpr double believed = 1e18;
+    return Bytes(static_cast<std::int64_t>(std::min(believed, most)));
+  }
+  struct RankBytes {
+    HeldWeights held;
+    double rest = 0;  // bytes beside its states
+  };
+  [[nodiscard]] RankBytes bytes_of_rank(const StepPoint& point, const LayersCost& cost,
+                                        const std::vector<StageKinds>& stages, int rank) const {
+    const auto r = static_cast<std::size_t>(point.recompute);
+    HeldWeights held;
+    double kept = std::numeric_limits<double>::infinity();  // of the chunk that keeps least
+    double working = 0, cached = 0;
+    bool ends = false;
+    for (int chunk = 0; chunk < point.virtual_stages; ++chunk) {
+      const StageKinds& stage = stages[static_cast<std::size_t>(chunk * point.pipeline + rank)];
+      double own = 0;
+      for (std::size_t k = 0; k < stage.layers.size(); ++k) {
+        const double n = real_of(stage.layers[k]);
+        const LayerCost& kind = cost.kinds[k];
+        held += stage.layers[k] * kind.weights;
+        own += n * kind.kept.at(r);
+        cached += n * kind.cached;
+        working = n > 0 ? std::max(working, kind.working.at(r)) : working;
+      }
+      kept = std::min(kept, own);
+      held += stage.embeds ? cost.first.weights : HeldWeights{};
+      held += stage.ends ? cost.last.weights : HeldWeights{};
+      ends = ends || stage.ends;
+    }
+    if (!train_) {
+      return {.held = held, .rest = real_of(point.micro_batches) * cached};
+    }
+    const StepPractice& practice = evaluator_.practice();
+    const double rows = real_of(request_.problem.seq / point.sequence * point.micro_batch);
+    const double logits = ends ? rows * real_of(model_.vocab) / point.tensor *
+                                     practice.logit_bytes.value * practice.logit_part.value
+                               : 0;
+    const double on_their_way = moves_activations(request_.step.offload.value_or(Offload::none))
+                                    ? 0
+                                    : point.virtual_stages * kept * in_flight(point, rank, ends);
+    return {.held = held, .rest = on_their_way + working + logits};
+  }
+  /// Micro-batches of which a rank holds every chunk's activations, at least.
+  [[nodiscard]] double in_flight(const StepPoint& point, int rank, bool ends) const {
+    const double all = real_of(point.micro_batches);
+    if (const double room = evaluator_.practice().stage_buffers.value;
+        room > 0 && point.pipeline > 1 && !ends) {
+      return room * point.pipeline;
+    }
+    return point.order == "gpipe" ? all : std::min<double>(point.pipeline - rank, all);
+  }
+  /// Parameters, gradients and the optimizer's, cut as far as the question allows.
+  [[nodiscard]] double states_of(const StepPoint& point, const StepPlan& plan, int zero,
+                                 const HeldWeights& held) const {
+    const StepPractice& practice = evaluator_.practice();
+    const double part =
+        real_of(held.dense) / plan.shards() + real_of(held.experts) / plan.expert_replicas();
+    const double whole = real_of(held.all());
+    const bool cut = zero >= 2 && point.pipeline == 1;
     const ParameterBytes parameters =
-        parameter_bytes(cost.weights, plan.format, kind_of(request_.phase), practice);
+        parameter_bytes(held, plan.format, kind_of(request_.phase), practice);
     double all = zero == 3 && point.pipeline == 1 ? parameters.dense / plan.shards() +
                                                         parameters.experts / plan.expert_replicas()
                                                   : parameters.all();
-    all /= point.pipeline;
     if (train_) {
-      all += (zero >= 2 ? part : whole) * practice.state_gradient.value;
-      all += moves_optimizer(plan.offload)
-                 ? 0
-                 : (zero >= 1 ? part : whole) * practice.state_optimizer.value;
+      const bool on_host = moves_optimizer(plan.offload);
+      all += cut && on_host ? 0 : (cut ? part : whole) * practice.state_gradient.value;
+      all += on_host ? 0 : (zero >= 1 ? part : whole) * practice.state_optimizer.value;
     }
-    const double stages = point.pipeline;
-    const double chunks = stages * point.virtual_stages;
-    const double full =
-        real_of((model_.layers - 1) / (std::int64_t{point.pipeline} * point.virtual_stages)) *
-        chunks / real_of(model_.layers);
-    if (!train_) {
-      all += real_of(point.micro_batches) * cost.cached * full / stages;
-    } else if (!moves_activations(plan.offload)) {
-      const double in_flight = point.order == "gpipe"
-                                   ? real_of(point.micro_batches)
-                                   : std::min(stages, real_of(point.micro_batches));
-      all += cost.kept.at(static_cast<std::size_t>(point.recompute)) * std::min(1.0, full) *
-             in_flight / stages;
+    return all;
+  }
+
+  const std::vector<StageKinds>& stage_kinds(const StepPlan& plan) {
+    const auto [at, fresh] = stage_kinds_.try_emplace({plan.pipeline, plan.virtual_stages});
+    if (fresh) {
+      const ModelLayers& layers = common_.layers(plan.to_experts);
+      for (const Stage& stage : common_.stages(plan)) {
+        StageKinds kinds{.layers = std::vector<std::int64_t>(layers.runs.size()),
+                         .embeds = stage.embeds,
+                         .ends = stage.ends};
+        for (std::int64_t i = stage.first; i < stage.first + stage.layers; ++i) {
+          ++kinds.layers[layers.kind_of[static_cast<std::size_t>(i)]];
+        }
+        at->second.push_back(std::move(kinds));
+      }
     }
-    if (train_) {
-      all += cost.working.at(static_cast<std::size_t>(point.recompute));
-    }
-    if (train_ && point.pipeline == 1) {
-      const double rows = real_of(request_.problem.seq / point.sequence * point.micro_batch);
-      all += rows * real_of(model_.vocab) / point.tensor * practice.logit_bytes.value *
-             practice.logit_part.value;
-    }
-    constexpr double most = 1e18;
-    return Bytes(static_cast<std::int64_t>(std::min(most, all)));
+    return at->second;
   }
 
   const LayersCost& layers_cost(const StepPoint& point, const StepPlan& plan) {
@@ -395,63 +464,70 @@ class Space {
 
   [[nodiscard]] LayersCost worked_out(StepPlan plan) {
     plan.data = plan.pipeline = plan.virtual_stages = 1;  // a layer does not know of them
-    const StepLinks links(groups_, plan);
-    const PassCosts costs{.kernels = &evaluator_.kernels(),
-                          .practice = &evaluator_.practice(),
-                          .links = &links,
-                          .dtype = request_.problem.dtype,
-                          .format = plan.format,
-                          .crowd = request_.cluster->ranks_per_core()};
-    const std::int64_t tokens = request_.problem.seq / plan.sequence();
-    const std::int64_t joint = model_.diffusion.joint_tokens;
-    const LocalTokens local{
-        .tokens = tokens,
-        .batch = plan.micro_batch,
-        .dtype = request_.problem.dtype,
-        .split = plan.split(),
-        .joint = std::min(tokens, (joint + plan.sequence() - 1) / plan.sequence())};
-    const auto time = [&](const std::vector<LayerOp>& ops) {
-      const PassTime pass = pass_around(ops, costs).time;
-      return pass.total() - pass.parts[StepPart::launch];  // which hides behind attention
-    };
+    const StepLinks links = common_.links(plan);
+    const LocalTokens local = local_tokens(common_.request(), plan, request_.problem.seq);
+    const ModelLayers& layers = common_.layers(plan.to_experts);
+    const ByLayer<HeldWeights>& weights = common_.weights(plan);
     LayersCost all;
+    all.kinds.resize(layers.runs.size());
+    for (std::size_t r = 0; r < (train_ ? recomputations.size() : 1); ++r) {
+      plan.recompute = recomputation_of(request_, recomputations.at(r));
+      const ByLayer<LayerPasses>& passes = common_.passes(plan, local, links);
+      const ByLayer<LayerBytes>& bytes = common_.bytes(plan, local);
+      for (std::size_t k = 0; k < all.kinds.size(); ++k) {
+        fill(all.kinds[k], r, passes.kinds[k], bytes.kinds[k]);
+        all.kinds[k].weights = weights.kinds[k];
+      }
+      fill(all.first, r, passes.first, bytes.first);
+      fill(all.last, r, passes.last, bytes.last);
+    }
+    all.first.weights = weights.first;
+    all.last.weights = weights.last;
     all.layer_forward = std::numeric_limits<double>::infinity();
     all.layer_both.fill(std::numeric_limits<double>::infinity());
-    const auto add = [&](const TensorOps& ops, std::int64_t layers) {
-      const double n = real_of(layers);
-      const double forward = time(forward_ops(ops, local));
-      const double backward = train_ ? time(backward_ops(ops, local)) : 0;
-      const HeldWeights weights = held_weights(ops, plan.split());
-      all.weights += layers * weights;
-      all.forward += n * forward;
-      all.cached += n * cached_bytes(ops, local).as_double();
-      return std::pair(forward, backward);
+    const auto add = [&](const LayerCost& cost, std::int64_t layers_of_it) {
+      const double n = real_of(layers_of_it);
+      all.forward += n * cost.forward;
+      all.standing += n * cost.standing;
+      all.host += n * cost.host;
+      for (std::size_t r = 0; r < recomputations.size(); ++r) {
+        all.backward.at(r) += n * cost.backward.at(r);
+      }
     };
-    for (const LayerRun& run : runs_[static_cast<std::size_t>(plan.to_experts)]) {
-      const auto [forward, backward] = add(run.ops, run.layers);
-      all.layer_forward = std::min(all.layer_forward, forward);
-      for (std::size_t r = 0; train_ && r < recomputations.size(); ++r) {
-        const Recomputation how = recomputation_of(request_, recomputations.at(r));
-        const double again = r == 0 ? 0 : time(recomputed_ops(run.ops, local, how));
-        all.backward.at(r) += real_of(run.layers) * (backward + again);
-        all.layer_both.at(r) = std::min(all.layer_both.at(r), forward + backward + again);
-        const ActivationBytes bytes = activation_bytes(run.ops, local, how, evaluator_.practice());
-        all.kept.at(r) += real_of(run.layers) * bytes.kept;
-        all.working.at(r) = std::max(all.working.at(r), bytes.working);
+    for (std::size_t k = 0; k < all.kinds.size(); ++k) {
+      const LayerCost& kind = all.kinds[k];
+      add(kind, layers.runs[k].layers);
+      all.layer_forward = std::min(all.layer_forward, kind.forward);
+      for (std::size_t r = 0; r < recomputations.size(); ++r) {
+        all.layer_both.at(r) = std::min(all.layer_both.at(r), kind.forward + kind.backward.at(r));
       }
     }
-    for (const TensorOps& end : {first_of(model_), last_of(model_, kind_of(request_.phase))}) {
-      const double backward = add(end, 1).second;
-      for (double& all_backward : all.backward) {
-        all_backward += backward;
-      }
-    }
+    add(all.first, 1);
+    add(all.last, 1);
     return all;
+  }
+  /// With recomputation `r`.
+  void fill(LayerCost& cost, std::size_t r, const LayerPasses& passes,
+            const LayerBytes& bytes) const {
+    const auto seconds = [](const PassAround& pass) {  // the host's may hide behind attention
+      return pass.time.total() - pass.time.parts[StepPart::launch];
+    };
+    cost.forward = seconds(passes.forward);
+    cost.standing = passes.forward.time.total();
+    cost.host = passes.forward.host;
+    if (train_) {
+      cost.backward.at(r) = seconds(passes.again) + seconds(passes.backward);
+      cost.standing += passes.backward.time.total();
+      cost.host += passes.backward.host;
+    }
+    cost.kept.at(r) = bytes.kept;
+    cost.working.at(r) = bytes.working;
+    cost.cached = bytes.cached;
   }
 
   struct Attention {
     bool legal = false;
-    double seconds = 0;  // least of all plans
+    AttentionSeconds least;  // of all plans
   };
   const Attention& attention_cost(const StepPoint& point) {
     const auto [at, fresh] =
@@ -466,12 +542,14 @@ class Space {
       }
       say_why_contiguous(point);
       const Evaluator evaluator(question.request);
-      double least = std::numeric_limits<double>::infinity();
+      constexpr double none = std::numeric_limits<double>::infinity();
+      AttentionSeconds least{.all = none, .forward = none};
       for (const SequencePlan& p : legal) {
-        least =
-            std::min(least, evaluator.lower_bound(p, strategies::by_name(p.strategy, "strategy")));
+        const Strategy& strategy = strategies::by_name(p.strategy, "strategy");
+        least.all = std::min(least.all, evaluator.lower_bound(p, strategy));
+        least.forward = std::min(least.forward, evaluator.lower_bound(p, strategy, Phase::forward));
       }
-      at->second = {.legal = !legal.empty(), .seconds = least};
+      at->second = {.legal = !legal.empty(), .least = least};
     }
     return at->second;
   }
@@ -505,20 +583,20 @@ class Space {
   const Request& request_;
   const Model& model_;
   const StepEvaluator& evaluator_;
-  GroupTimes groups_;
+  StepCommon& common_;
   std::vector<Dispatcher> dispatchers_;
-  std::array<std::vector<LayerRun>, dispatchers> runs_;  // by Dispatcher
   bool train_ = true;
   std::int64_t own_mask_ = 0;  // layers that attend as the request says
   std::map<std::tuple<int, int, int, int, Dispatcher, std::int64_t>, LayersCost> layers_;
   std::map<std::tuple<int, int, std::int64_t>, Attention> attention_;
+  std::map<std::pair<int, int>, std::vector<StageKinds>> stage_kinds_;
   std::set<std::string> seen_;
   StepSpace space_;
 };
 
 }  // namespace
 
-StepSpace step_space(const Request& request, const StepEvaluator& evaluator) {
+StepSpace step_space(const Request& request, StepEvaluator& evaluator) {
   return Space(request, evaluator).take();
 }
 

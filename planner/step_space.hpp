@@ -4,8 +4,8 @@
 //   seconds >= micro-batches x (layers + ends + attention) / stages, as no rank is faster than the
 //   mean,
 //              + what a rank waits for its first micro-batch and behind its last one
-//   bytes   >= states, cut as far as the question allows, + what the first stage keeps of the
-//              micro-batches that are on their way
+//   bytes   >= states, cut as far as the question allows, + what a stage keeps of the micro-batches
+//              that are on their way: of the fullest rank
 //
 // Kernels and transfers of a layer are worked out once for each tensor, sequence and expert degree
 // and micro-batch, the attention's closed forms without the expert degree.
@@ -24,6 +24,13 @@
 
 namespace spp {
 
+/// What kernels and exposed transfers of an attention call take, without what the host makes it
+/// wait for, which hides behind the GEMMs of a step.
+struct AttentionSeconds {
+  double all = 0;      // forward and backward
+  double forward = 0;  // of it
+};
+
 /// Degrees of a step; ZeRO and attention's own axes follow.
 struct StepPoint {
   int tensor = 1, sequence = 1, data = 1, pipeline = 1, virtual_stages = 1, expert = 1,
@@ -32,14 +39,14 @@ struct StepPoint {
   std::int64_t micro_batch = 1, micro_batches = 1;
   std::string_view order = "1f1b";
   Recompute recompute = Recompute::none;
-  double around = 0;     // seconds without attention, at least
-  double calls = 0;      // attention calls of a rank, on average
-  double attention = 0;  // seconds of one, forward and backward, at least
-  Bytes memory{};        // of its tensors, at least
+  double around = 0;           // seconds without attention, at least
+  double calls = 0;            // attention calls of a rank, on average
+  AttentionSeconds attention;  // of one, at least
+  Bytes memory{};              // of its tensors, at least
   [[nodiscard]] double bound() const { return bound_with(attention); }
-  /// If a call takes so long. Full recomputation runs its forward again: a quarter of both or more.
-  [[nodiscard]] double bound_with(double call) const {
-    return around + calls * call * (recompute == Recompute::full ? 1.25 : 1);
+  /// If a call takes so long. Full recomputation runs its forward again.
+  [[nodiscard]] double bound_with(const AttentionSeconds& call) const {
+    return around + calls * (call.all + (recompute == Recompute::full ? call.forward : 0));
   }
 };
 
@@ -48,7 +55,7 @@ struct StepSpace {
   std::vector<Rejected> rejected;  // one for each rule and its degrees
 };
 
-StepSpace step_space(const Request& request, const StepEvaluator& evaluator);
+StepSpace step_space(const Request& request, StepEvaluator& evaluator);
 
 /// ZeRO stages that the question leaves open, lowest first. Under a pipeline 2 and 3 move more than
 /// 1 and save nothing, as micro-batches' gradients add up whole.

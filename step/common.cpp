@@ -77,15 +77,36 @@ const std::vector<Stage>& StepCommon::stages(const StepPlan& plan) {
   return at->second;
 }
 
-LayerPasses StepCommon::passes_of(const TensorOps& ops, const LocalTokens& local,
-                                  const Recomputation& again, const PassCosts& costs) const {
-  LayerPasses passes{.forward = pass_around(forward_ops(ops, local), costs)};
-  if (request_.kind == StepKind::train) {
-    passes.again = pass_around(recomputed_ops(ops, local, again), costs);
-    passes.again.time.weight_gradients = 0;
-    passes.backward = pass_around(backward_ops(ops, local), costs);
-  }
-  return passes;
+namespace {
+
+/// What a backward computes once more.
+PassAround again(const TensorOps& ops, const LocalTokens& local, const Recomputation& recompute,
+                 const PassCosts& costs) {
+  PassAround pass = pass_around(recomputed_ops(ops, local, recompute), costs);
+  pass.time.weight_gradients = 0;
+  return pass;
+}
+
+}  // namespace
+
+PassCosts StepCommon::pass_costs(const StepPlan& plan, const StepLinks& links,
+                                 Seconds tensor_host) const {
+  const StepPractice& practice = *request_.practice;
+  const bool trains = request_.kind == StepKind::train;
+  const bool on_device =
+      !trains || (practice.device_counts.value > 0 &&
+                  request_.cluster->gpus_per_node() >= practice.device_counts.value);
+  return {.kernels = request_.kernels,
+          .practice = &practice,
+          .links = &links,
+          .dtype = request_.dtype,
+          .format = plan.format,
+          .wide_attention = plan.wide_attention,
+          .tensor_host = tensor_host,
+          .experts_per_token = std::max(1, request_.model->experts.per_token),
+          .exchange = (trains ? practice.host_exchange : practice.served_exchange).value,
+          .counts = on_device ? Seconds(0) : practice.host_counts.value,
+          .crowd = request_.cluster->ranks_per_core()};
 }
 
 /// `measure`: of a list, and whether it is a layer.
@@ -106,33 +127,39 @@ ByLayer<T> StepCommon::by_layer(Dispatcher to_experts, const Measure& measure) c
 
 const ByLayer<LayerPasses>& StepCommon::passes(const StepPlan& plan, const LocalTokens& local,
                                                const StepLinks& links) {
-  const StepPractice& practice = *request_.practice;
-  const Seconds host = tensor_host(practice, links, plan.tensor);
+  const Seconds host = tensor_host(*request_.practice, links, plan.tensor);
   const auto [at, fresh] = passes_.try_emplace({.local = local,
                                                 .to_experts = plan.to_experts,
                                                 .recompute = plan.recompute,
                                                 .format = plan.format,
                                                 .tensor_host = host.count()});
-  if (fresh) {
-    const bool trains = request_.kind == StepKind::train;
-    const bool on_device =
-        !trains || (practice.device_counts.value > 0 &&
-                    request_.cluster->gpus_per_node() >= practice.device_counts.value);
-    const PassCosts costs{
-        .kernels = request_.kernels,
-        .practice = &practice,
-        .links = &links,
-        .dtype = request_.dtype,
-        .format = plan.format,
-        .wide_attention = plan.wide_attention,
-        .tensor_host = host,
-        .experts_per_token = std::max(1, request_.model->experts.per_token),
-        .exchange = (trains ? practice.host_exchange : practice.served_exchange).value,
-        .counts = on_device ? Seconds(0) : practice.host_counts.value,
-        .crowd = request_.cluster->ranks_per_core()};
-    at->second = by_layer<LayerPasses>(plan.to_experts, [&](const TensorOps& ops, bool layer) {
-      return passes_of(ops, local, layer ? plan.recompute : Recomputation{}, costs);
+  if (!fresh) {
+    return at->second;
+  }
+  const PassCosts costs = pass_costs(plan, links, host);
+  const bool trains = request_.kind == StepKind::train;
+  if (plan.recompute == Recomputation{}) {
+    at->second = by_layer<LayerPasses>(plan.to_experts, [&](const TensorOps& ops, bool /*layer*/) {
+      LayerPasses passes{.forward = pass_around(forward_ops(ops, local), costs)};
+      if (trains) {
+        passes.again = again(ops, local, {}, costs);
+        passes.backward = pass_around(backward_ops(ops, local), costs);
+      }
+      return passes;
     });
+    return at->second;
+  }
+  StepPlan plain = plan;
+  plain.recompute = {};
+  at->second = passes(plain, local, links);
+  if (trains) {  // layers differ in what they compute once more, the ends compute nothing
+    const ModelLayers& layers = layers_[static_cast<std::size_t>(plan.to_experts)];
+    for (std::size_t k = 0; k < layers.runs.size(); ++k) {
+      at->second.kinds[k].again = again(layers.runs[k].ops, local, plan.recompute, costs);
+    }
+    if (layers.predictions > 0) {
+      at->second.predict.again = again(layers.predict, local, plan.recompute, costs);
+    }
   }
   return at->second;
 }

@@ -83,8 +83,8 @@ class StepCommon {
     std::int64_t cached = 0;  // tokens in front of a sequence, of a rank of its ring
     friend auto operator<=>(const ByteKey&, const ByteKey&) = default;
   };
-  LayerPasses passes_of(const TensorOps& ops, const LocalTokens& local, const Recomputation& again,
-                        const PassCosts& costs) const;
+  [[nodiscard]] PassCosts pass_costs(const StepPlan& plan, const StepLinks& links,
+                                     Seconds tensor_host) const;
   template <class T, class Measure>
   ByLayer<T> by_layer(Dispatcher to_experts, const Measure& measure) const;
 

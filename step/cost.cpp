@@ -76,7 +76,7 @@ class StepClock {
       return prefill();
     }
     timeline_ = timeline;
-    const bool all_ops = timeline_ != nullptr || plan_.zero == 2;  // which may give gradients
+    const bool all_ops = timeline_ != nullptr || reduces_each_time();  // which may give gradients
     const PipelineWalk walked =
         all_ops ? walk(order_, shape_, times()) : walk_ends(order_, shape_, times());
     ensure(walked.stuck.empty(), "a pipeline that deadlocks");
@@ -86,6 +86,9 @@ class StepClock {
       ends_ = std::max(ends_, finishes.back().end);
     }
     add_slowest(finishes, walked);
+    if (shares_tables()) {
+      cost_.parts[StepPart::pp] += links_.message(table_gradient()).count();
+    }
     const double gathered = add_optimizer();
     const double updated = cost_.total();
     add_gather(gathered);
@@ -137,6 +140,7 @@ class StepClock {
   };
   /// All layers in the order in which a micro-batch meets them, the ends among them.
   void line_up(const ModelLayers& layers) {
+    tables_.reserve(stages_.size());
     for (const Stage& stage : stages_) {
       begins_.push_back(line_.size());
       const auto add = [&](const LayerCost& layer, std::int64_t count) {
@@ -157,6 +161,12 @@ class StepClock {
       }
       if (stage.ends) {
         add(last_, 1);
+      }
+      if (const std::int64_t tables =
+              tables_copied(stage, request_.model->tied_embeddings, first_.weights, last_.weights);
+          tables > 0) {
+        static const LayerPasses none;
+        add(tables_.emplace_back(layer_cost(none, {.dense = tables}, nullptr)), 1);
       }
     }
     begins_.push_back(line_.size());
@@ -216,11 +226,13 @@ class StepClock {
     if (!moves_optimizer(plan_.offload) || plan_.zero < 2 || plan_.micro_batches == 1) {
       return 0;
     }
-    std::int64_t weights = 0;
+    HeldWeights weights;
     for (const auto& [layer, layers] : layers_of(stage)) {
-      weights += layers * layer->weights.all();
+      weights += layers * layer->weights;
     }
-    return on_host(real_of(weights) / plan_.shards(), practice_.host_add.value);
+    return on_host(real_of(weights.dense) / plan_.shards() +
+                       real_of(weights.experts) / real_of(plan_.expert_replicas()),
+                   practice_.host_add.value);
   }
   /// Seconds in which all CPUs of a node work on so many numbers of each of its ranks.
   [[nodiscard]] double on_host(double numbers, Seconds each) const {
@@ -264,6 +276,28 @@ class StepClock {
   [[nodiscard]] double in_pieces(StepAxis axis, CommKind kind, double bytes, double pieces) const {
     return pieces *
            links_.collective(axis, kind, Bytes(static_cast<std::int64_t>(bytes / pieces))).count();
+  }
+
+  /// Whether the embedding's table is on a second stage, too, with which the first one all-reduces
+  /// its gradient before anybody updates (_allreduce_word_embedding_grads in Megatron-Core's
+  /// finalize_model_grads.py).
+  [[nodiscard]] bool shares_tables() const { return !tables_.empty(); }
+  /// Of two ranks each sends half of it there and half of it back.
+  [[nodiscard]] Bytes table_gradient() const {
+    return Bytes(std::llround(real_of(first_.weights.dense) * practice_.gradient_bytes.value));
+  }
+  [[nodiscard]] bool shares_tables(int rank) const {
+    for (int c = 0; shares_tables() && c < plan_.virtual_stages; ++c) {
+      const std::size_t s = stage_of(rank, c);
+      const auto is_copy = [&](const Run& run) {
+        return std::ranges::any_of(tables_,
+                                   [&](const LayerCost& tables) { return run.layer == &tables; });
+      };
+      if (stages_[s].embeds || std::ranges::any_of(layers_of(s), is_copy)) {
+        return true;
+      }
+    }
+    return false;
   }
 
   PipelineTimes times() {
@@ -423,15 +457,17 @@ class StepClock {
     timeline_->add(shape_, rank, walked, times().message, parts);
     timeline_->add(rank, reductions_, gradients_from);
   }
-  /// Gradients leave when the backward of their layer in the last micro-batch ends (stage 2: in
-  /// every one).
+  /// Gradients leave when the backward of their layer in the last micro-batch ends (stage 2 without
+  /// a pipeline: in every one).
   [[nodiscard]] bool gives_gradients(const StageOp& op) const {
     return (op.work == StageWork::backward || op.work == StageWork::weight_gradient) &&
-           (op.micro_batch + 1 == plan_.micro_batches || plan_.zero == 2);
+           (op.micro_batch + 1 == plan_.micro_batches || reduces_each_time());
   }
+  /// Under a pipeline micro-batches' gradients add up whole.
+  [[nodiscard]] bool reduces_each_time() const { return plan_.zero == 2 && plan_.pipeline == 1; }
   /// No op of a rank before this one gives any: of the last micro-batch each chunk gives once.
   [[nodiscard]] std::size_t first_giving(const PipelineRank& walked) const {
-    std::size_t first = plan_.zero == 2 ? 0 : walked.ops.size();
+    std::size_t first = reduces_each_time() ? 0 : walked.ops.size();
     for (int left = plan_.virtual_stages; left > 0 && first > 0;) {
       left -= gives_gradients(walked.ops[--first].op) ? 1 : 0;
     }
@@ -554,6 +590,9 @@ class StepClock {
     add_sent(StepAxis::replicas, CommKind::all_reduce, real_of(held.dense / plan_.shards()) * bytes,
              reductions);
     add_sent_gathers(held, gathers);
+    if (shares_tables(rank)) {
+      sent_.at(StepAxis::stages, CommKind::all_reduce) += table_gradient();
+    }
     if (plan_.pipeline > 1) {  // forward to the next stage, gradients to the one before
       const bool at_end = plan_.virtual_stages == 1 && (rank == 0 || rank == plan_.pipeline - 1);
       const double messages =
@@ -590,6 +629,7 @@ class StepClock {
   const std::vector<Stage>& stages_;
   std::vector<LayerCost> kinds_;
   LayerCost first_, last_, predict_;
+  std::vector<LayerCost> tables_;  // that stages have copies of
   std::vector<Run> line_;
   std::vector<std::size_t> begins_;           // in line_, of each virtual stage
   std::vector<PassTime> forward_, backward_;  // by virtual stage, of a micro-batch

@@ -40,9 +40,6 @@ class StepMemory {
     first_ = {.bytes = bytes.first, .weights = weights.first};
     last_ = {.bytes = bytes.last, .weights = weights.last};
     last_.bytes.working = std::max(0.0, last_.bytes.working - logit_gradients_spared());
-    if (plan.pipeline > 1 && request_.model->tied_embeddings) {
-      last_.weights.dense += first_.weights.dense;  // its own copy of the table
-    }
     predict_ = {.bytes = bytes.predict, .weights = weights.predict};
     for (const AttentionCost& cost : attention) {
       buffers_ = std::max(buffers_, cost.buffers);
@@ -80,7 +77,6 @@ class StepMemory {
     for (std::size_t i = 0; i < stage.predictions; ++i) {
       LayerMemory predict = predict_;
       predict.bytes.kept -= logits_kept();
-      predict.weights.dense += i == 0 ? tables_copied(stage) : 0;
       add(predict);
     }
     if (stage.ends) {
@@ -88,17 +84,12 @@ class StepMemory {
       last.bytes.kept -= logits_kept();
       add(last);
     }
+    most.weights.dense +=
+        tables_copied(stage, request_.model->tied_embeddings, first_.weights, last_.weights);
     most.bytes.sums = std::max(most.bytes.sums, sums);
     return kept;
   }
 
-  /// Tables that layers which predict further tokens use, and their stage does not have.
-  [[nodiscard]] std::int64_t tables_copied(const Stage& stage) const {
-    const bool tied = request_.model->tied_embeddings;
-    const std::int64_t table = stage.embeds || (tied && stage.ends) ? 0 : first_.weights.dense;
-    const std::int64_t head = stage.ends || tied ? 0 : last_.weights.dense;
-    return table + head;
-  }
   /// Gradients of logits that a chunked loss never holds at once.
   [[nodiscard]] double logit_gradients_spared() const {
     return (1 - practice_.logit_part.value) * static_cast<double>(size_of(request_.dtype)) *
@@ -259,14 +250,16 @@ class StepMemory {
     }
     // Under a pipeline micro-batches' gradients add up whole.
     const bool cut = plan_.zero >= 2 && plan_.pipeline == 1;
-    bytes.gradients =
-        capped((cut ? part : whole) * added_gradient(practice_, request_.dtype == DType::bf16));
+    const bool on_host = cut && moves_optimizer(plan_.offload);  // they lie with the optimizer
+    bytes.gradients = capped(
+        on_host ? 0
+                : (cut ? part : whole) * added_gradient(practice_, request_.dtype == DType::bf16));
     const double updated = plan_.zero >= 1 ? part : whole;
     if (!moves_optimizer(plan_.offload)) {
       bytes.optimizer = capped(updated * practice_.state_optimizer.value);
       bytes.communication += capped(updated * practice_.state_update.value);
     }
-    if (plan_.zero >= 2 && shared) {  // whole gradients of a layer until reduced
+    if (plan_.zero >= 2 && shared) {  // a layer's whole gradients until reduced, or to be reduced
       bytes.communication += capped(largest * practice_.gradient_bytes.value);
     }
   }

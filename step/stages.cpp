@@ -136,6 +136,13 @@ HeldWeights held_weights(const TensorOps& ops, const LayerSplit& split) {
   return held;
 }
 
+std::int64_t tables_copied(const Stage& stage, bool tied, const HeldWeights& first,
+                           const HeldWeights& last) {
+  const bool embedding = !stage.embeds && (stage.predictions > 0 || (tied && stage.ends));
+  const bool head = !stage.ends && stage.predictions > 0 && !tied;
+  return (embedding ? first.dense : 0) + (head ? last.dense : 0);
+}
+
 ParameterBytes parameter_bytes(const HeldWeights& held, GemmFormat format, StepKind kind,
                                const StepPractice& practice) {
   const double wide = practice.state_parameter.value;

@@ -53,6 +53,12 @@ struct HeldWeights {
 };
 HeldWeights held_weights(const TensorOps& ops, const LayerSplit& split);
 
+/// Numbers of vocabulary tables that a stage of a training step uses and that another one counts: a
+/// loss head that is the embedding, and what layers read that predict further tokens. `first`,
+/// `last`: of the ends of the model.
+std::int64_t tables_copied(const Stage& stage, bool tied, const HeldWeights& first,
+                           const HeldWeights& last);
+
 /// Bytes that parameters lie and travel in: training has them in the stack's type, a prefill those
 /// of GEMMs in the format in which they multiply, with their scales.
 struct ParameterBytes {

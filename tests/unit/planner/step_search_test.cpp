@@ -111,6 +111,70 @@ TEST_CASE("of two ways to experts the search finds what is the faster of both as
             .epsilon(0.005));
 }
 
+TEST_CASE("what the host takes for messages to experts decides between two ways, too") {
+  const sim::Cluster cluster = h100_nodes(2);
+  Request request = step_request(cluster, "qwen3-30b-a3b", 1024);
+  request.step.global_batch = 16;
+  request.step.expert = 8;
+  const auto fastest = [&](std::optional<Dispatcher> way) {
+    request.step.to_experts = way;
+    return plan(request).candidates.at(0).predicted.step.count();
+  };
+  CHECK(fastest(std::nullopt) <=
+        1.005 * std::min(fastest(Dispatcher::all_to_all), fastest(Dispatcher::all_gather)));
+}
+
+TEST_CASE("no bound lies above its plans, whatever the stack, the format and the kinds of layers") {
+  struct Asked {
+    std::string machine, stack, model;
+    std::int64_t seq = 8192;
+    GemmFormat format = GemmFormat::plain;
+    std::int64_t global_batch = 16;
+  };
+  const Catalog catalog(test::source_path("topologies"));
+  for (const Asked& asked :
+       {Asked{.machine = "dgx-h100",
+              .stack = "megatron-te",
+              .model = "llama-3.1-8b",
+              .format = GemmFormat::fp8},
+        Asked{.machine = "dgx-h100", .stack = "nemo", .model = "qwen3-30b-a3b"},
+        Asked{.machine = "dgx-b200", .stack = "maxtext", .model = "llama-3.1-8b", .seq = 131072},
+        Asked{.machine = "dgx-h100", .stack = "torchtitan", .model = "qwen2.5-3b"},
+        Asked{.machine = "dgx-h100", .stack = "", .model = "nemotron-3-nano-30b-a3b"}}) {
+    const MachineSpec machine = catalog.machine(asked.machine, "test");
+    const sim::Cluster cluster(machine, 2, 16);
+    Request request = step_request(cluster, asked.model, asked.seq);
+    const StackSpec stack = asked.stack.empty() ? StackSpec{} : catalog.stack(asked.stack, "test");
+    if (!asked.stack.empty()) {
+      request.run_by(stack);
+    }
+    request.step.format = asked.format;
+    request.step.global_batch = asked.global_batch;
+    StepEvaluator evaluator(request);
+    const std::vector<StepPoint> points = step_space(request, evaluator).points;
+    REQUIRE(points.size() > 100);
+    for (std::size_t i = 0; i < points.size(); i += points.size() / 100) {
+      const StepPoint& point = points[i];
+      AttentionQuestion question = attention_of(request, point);
+      question.request.top = 1;
+      question.request.finds_ties = false;
+      const PlanResult attention = plan(question.request);
+      if (attention.candidates.empty() || !attention.any_fits) {
+        continue;
+      }
+      for (const int zero : zero_stages(request, point)) {
+        const StepPlan p = plan_of(request, point, attention.candidates[0].plan.attention, zero);
+        const StepEvaluation e = evaluator.evaluate(p);
+        INFO(asked.machine << " " << asked.stack << " " << asked.model << " " << short_name(p)
+                           << " micro-batch " << p.micro_batch << " recompute "
+                           << to_string(p.recompute) << " zero " << zero);
+        CHECK(point.bound() <= e.step().count() * (1 + 1e-9));
+        CHECK(point.memory.as_double() <= fullest(e.memory).tensors().as_double() * 1.0001);
+      }
+    }
+  }
+}
+
 TEST_CASE("attention of layers with heads of their own is asked with these") {
   const sim::Cluster cluster = h100_nodes(1);
   const Request request = step_request(cluster, "gemma-4-26b-a4b", 32768);

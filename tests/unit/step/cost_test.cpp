@@ -280,6 +280,39 @@ TEST_CASE("stages of a pipeline clear whole gradients, whatever ZeRO cuts") {
   CHECK(optimizer(2, 3) == optimizer(2, 1));
 }
 
+TEST_CASE("under a pipeline gradients are reduced once a step, whatever ZeRO cuts") {
+  TinyStep tiny;
+  tiny.practice.gradients_hidden.value = 0;
+  const auto exposed = [&](int stages, int zero) {
+    return tiny.cost({.data = 4, .pipeline = stages, .micro_batches = 8, .zero = zero})
+        .parts[StepPart::dp];
+  };
+  CHECK(exposed(1, 2) > exposed(1, 1));
+  CHECK(exposed(2, 2) == exposed(2, 1));
+}
+
+TEST_CASE("a table that two stages have is reduced, updated and gathered on both, and summed up") {
+  TinyStep tiny;
+  const StepPlan plan{.data = 4, .pipeline = 2, .micro_batches = 2, .zero = 1};
+  const auto sent = [&](CommKind kind, StepAxis axis) {
+    StepCommon common(tiny.request);
+    return step_sent(common, plan, tiny.seq, tiny.attention, 1)
+        .along(axis)
+        .at(static_cast<std::size_t>(kind));
+  };
+  CHECK(sent(CommKind::all_reduce, StepAxis::stages) == Bytes(0));
+  const double own = tiny.cost(plan).total();
+  const Bytes reduced = sent(CommKind::reduce_scatter, StepAxis::weights);
+  const Bytes gathered = sent(CommKind::all_gather, StepAxis::weights);
+  tiny.model.tied_embeddings = true;
+  // As many weights on both stages; 4 bytes of a gradient cross the stages' link.
+  CHECK(sent(CommKind::reduce_scatter, StepAxis::weights) == reduced);
+  CHECK(sent(CommKind::all_gather, StepAxis::weights) == gathered);
+  CHECK(sent(CommKind::all_reduce, StepAxis::stages) ==
+        Bytes(4 * tiny.model.vocab * tiny.model.hidden));
+  CHECK(tiny.cost(plan).total() > own);
+}
+
 TEST_CASE("a prefill under ZeRO 3 gathers its weights once a micro-batch") {
   TinyStep tiny;
   tiny.request.kind = StepKind::prefill;

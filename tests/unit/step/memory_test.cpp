@@ -181,6 +181,10 @@ TEST_CASE("what lies in the host's memory is not on the GPU") {
   const MemoryBytes here = TinyStep().memory(plan).at(0);
   plan.offload = Offload::optimizer;
   CHECK(TinyStep().memory(plan).at(0).optimizer == Bytes(0));
+  CHECK(TinyStep().memory(plan).at(0).gradients == here.gradients);
+  plan.zero = 2;  // each rank's part of the gradients lies with the optimizer
+  CHECK(TinyStep().memory(plan).at(0).gradients == Bytes(0));
+  plan.zero = 0;
   plan.offload = Offload::activations;
   CHECK(TinyStep().memory(plan).at(0).activations <= here.activations);
 }
