@@ -211,7 +211,9 @@ std::string progress_text(double done, double of, std::string_view unit, double 
     text += fmt::format(" {}", unit);
   }
   if (done > 0) {
-    text += fmt::format(", about {:.0f} s left", seconds * (of - done) / done);
+    const bool may_end = unit.ends_with("at most");  // a search long before its budget is spent
+    text += fmt::format(", {} {:.0f} s left", may_end ? "at most" : "about",
+                        seconds * (of - done) / done);
   }
   return text;
 }

@@ -232,6 +232,12 @@ void Reader::mask_and_phase() {
   Request& r = request();
   if (const auto mask = args_.find("mask")) {
     r.problem.mask = parse_mask(*mask, "--mask");
+    const bool some =
+        r.model && std::ranges::find(r.model->narrow_layers, true) != r.model->narrow_layers.end();
+    if (some && r.problem.mask.kind == MaskKind::causal) {
+      assume("mask", "causal where the model's layers see everything; the others keep their part",
+             r.model->name);
+    }
   } else {
     assume("mask", to_string(r.problem.mask), r.model ? "the model's kind" : "default");
   }
@@ -388,7 +394,10 @@ void Reader::title() {
                                     p.function == AttentionFunction::linear ? "linear " : "",
                                     p.q_heads, p.kv_heads, p.head_dim,
                                     p.value_dim > 0 ? fmt::format(" and {}", p.value_dim) : ""),
-      to_string(request().phase));
+      request().model && request().model->kind == ModelKind::dit &&
+              request().phase == StepPhase::prefill
+          ? "a denoising step"
+          : to_string(request().phase));
   std::string how = fmt::format(
       "{}, {}, {}",
       step.global_batch && step.guidance == Guidance::none

@@ -54,6 +54,7 @@ constexpr std::array numbers{
     NumberKey{"messages_gathered", &StepPractice::messages_gathered, 1},
     NumberKey{"interleaves", &StepPractice::interleaves, 1},
     NumberKey{"even_stages", &StepPractice::even_stages, 1},
+    NumberKey{"whole_tables", &StepPractice::whole_tables, 1},
     NumberKey{"logit_part", &StepPractice::logit_part, 1},
     NumberKey{"mlp_part", &StepPractice::mlp_part, 1},
     NumberKey{"gradient_bytes", &StepPractice::gradient_bytes, most_bytes},
@@ -136,6 +137,9 @@ StepPractice made_default() {
   p.messages_gathered = number(0, 0, "Megatron-Core: each tensor rank sends all it holds");
   p.interleaves = number(0, 0, "assumed");
   p.even_stages = number(0, 0, "Megatron-Core transformer_block.py");
+  p.whole_tables = number(1, 0,
+                          "Megatron-Core finalize_model_grads.py, _allreduce_word_embedding_grads; "
+                          "DeepSpeed runtime/pipe/engine.py, _exec_reduce_tied_grads");
   p.logit_part = number(1, 0, "whole");
   p.mlp_part = number(1, 0, "whole");
   p.gradient_bytes = number(4, 0, "Megatron-LM arguments.py: accumulated and reduced in fp32");

@@ -55,7 +55,9 @@ struct StepPractice {
   Sourced<double> messages_gathered;  // 1: copied hidden states travel between stages in parts, one
                                       // a tensor rank, which the next stage's ranks gather
   Sourced<double> interleaves;        // 1: pipelines have virtual stages unless told
-  Sourced<double> even_stages;  // 1: the loss head counts where layers are dealt out to stages
+  Sourced<double> even_stages;   // 1: the loss head counts where layers are dealt out to stages
+  Sourced<double> whole_tables;  // 1: two stages that have one table sum up its whole gradient on
+                                 // every rank, 0: under ZeRO each rank its part
 
   // ---- pieces in which weights' transfers go, one after the other
   Sourced<Bytes> gradient_bucket;  // 0: a layer's at once

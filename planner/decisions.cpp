@@ -38,7 +38,8 @@ std::string_view words_of(StepPart part) {
 }  // namespace
 
 std::string to_string(const Alternative& a, const Prediction& winner) {
-  const std::string what = fmt::format("{} rather than {}", a.chosen, a.other);
+  const std::string what = fmt::format("{} rather than {}{}", a.chosen, a.other,
+                                       a.degrees.empty() ? "" : fmt::format(" ({})", a.degrees));
   if (!a.best) {
     constexpr double little = 1e8;
     constexpr double worth_saying = 1.1;

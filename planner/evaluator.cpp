@@ -17,19 +17,6 @@ namespace {
 
 constexpr std::array phases{Phase::forward, Phase::backward};
 
-/// Mean relative spread of what large messages reach on a transport.
-double spread_of(const TransportSpec& transport) {
-  double sum = 0;
-  int count = 0;
-  for (const auto& segments : transport.segments) {
-    if (!segments.empty()) {
-      sum += segments.back().fraction.spread;
-      ++count;
-    }
-  }
-  return count > 0 ? sum / count : 0;
-}
-
 std::size_t index(Component c) { return static_cast<std::size_t>(c); }
 std::size_t index(Phase p) { return static_cast<std::size_t>(p); }
 
@@ -69,6 +56,18 @@ std::string comm_word(CommKind kind, StreamId stream, const std::vector<std::str
 bool in_rings(CommKind kind) { return kind != CommKind::send_recv && kind != CommKind::all_to_all; }
 
 }  // namespace
+
+double spread_of(const TransportSpec& transport) {
+  double sum = 0;
+  int count = 0;
+  for (const auto& segments : transport.segments) {
+    if (!segments.empty()) {
+      sum += segments.back().fraction.spread;
+      ++count;
+    }
+  }
+  return count > 0 ? sum / count : 0;
+}
 
 SentBytes sent_in(const sim::Simulation& simulation) {
   SentBytes sent;

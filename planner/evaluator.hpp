@@ -17,6 +17,9 @@ namespace spp {
 /// What the rank that ends last sends in a call, by attention's axes.
 SentBytes sent_in(const sim::Simulation& simulation);
 
+/// Mean relative spread of what large messages reach on a transport.
+double spread_of(const TransportSpec& transport);
+
 class Evaluator {
  public:
   explicit Evaluator(const Request& request);

@@ -167,8 +167,12 @@ std::string reason_alone(const Request& request, const PlanResult& result) {
     return "no other is better";
   }
   const std::int64_t unsettled = result.unsettled;
-  return unsettled == 0 ? request.whole_step() ? "no plan of other degrees fits"
-                                               : "the only legal plan that fits"
+  const StepChoices& step = request.step;
+  const bool given = step.tensor || step.data || step.pipeline || step.expert ||
+                     request.fixed.ulysses || request.fixed.ring || request.framework != nullptr;
+  return unsettled == 0 ? request.whole_step() && !given ? "no plan of other degrees fits"
+                          : request.whole_step()         ? "no other plan that is left open fits"
+                                                         : "the only legal plan that fits"
                         : fmt::format(
                               "the only plan found to fit before the search ended; {} that "
                               "may be faster were not looked at (see --budget)",

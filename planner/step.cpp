@@ -342,14 +342,20 @@ StepEvaluation StepEvaluator::timed(const StepPlan& plan, std::vector<MemoryByte
 
   const StepSeconds& parts = e.cost.parts;
   const auto part = [&](StepPart p, double relative) { return std::pow(parts[p] * relative, 2); };
-  constexpr double transfers = 0.2;  // of collectives among others
+  // Of collectives among others at least so much, and what the links are off.
+  constexpr double transfers = 0.2;
+  const sim::Cluster& cluster = *request_.cluster;
+  const double intra = std::max(transfers, spread_of(cluster.transport(sim::Scope::intra)));
+  const double inter = cluster.nodes() > 1
+                           ? std::max(transfers, spread_of(cluster.transport(sim::Scope::inter)))
+                           : transfers;
   double variance = part(StepPart::attention, spread) +
                     part(StepPart::gemm, kernels_.gemm_spread()) +
                     part(StepPart::elementwise, practice_.elementwise.spread) +
                     part(StepPart::optimizer, practice_.optimizer.spread) +
                     part(StepPart::launch, practice_.host_kernel.spread);
-  for (const StepPart p : {StepPart::cp, StepPart::tp, StepPart::ep, StepPart::dp, StepPart::pp}) {
-    variance += part(p, transfers);
+  for (const auto& [p, across] : across_nodes(e)) {
+    variance += part(p, across * inter) + part(p, (1 - across) * intra);
   }
   variance += std::pow(parts.total() * practice_.unexplained.value, 2);
   const Seconds off(std::sqrt(variance));
@@ -359,7 +365,8 @@ StepEvaluation StepEvaluator::timed(const StepPlan& plan, std::vector<MemoryByte
   e.spreads[place(Component::gemm)] = kernels_.gemm_spread();
   e.spreads[place(Component::elementwise)] = practice_.elementwise.spread;
   e.spreads[place(Component::launch)] = practice_.host_kernel.spread;
-  e.spreads[place(Component::intra_comm)] = e.spreads[place(Component::inter_comm)] = transfers;
+  e.spreads[place(Component::intra_comm)] = intra;
+  e.spreads[place(Component::inter_comm)] = inter;
   e.spreads[place(Component::bubble)] = kernels_.gemm_spread();
   return e;
 }
@@ -369,25 +376,31 @@ StepTimeline StepEvaluator::timeline(const StepPlan& plan) {
 }
 
 /// Axes count as between nodes if their groups leave one.
+std::array<std::pair<StepPart, double>, 5> StepEvaluator::across_nodes(
+    const StepEvaluation& e) const {
+  const StepPlan& plan = e.plan;
+  const auto leaves = [&](int ranks) {
+    return ranks > request_.cluster->gpus_per_node() ? 1.0 : 0.0;
+  };
+  return {{{StepPart::cp, e.across},
+           {StepPart::tp, leaves(plan.tensor)},
+           {StepPart::ep, leaves(plan.expert * plan.expert_tensor)},
+           {StepPart::dp, leaves(plan.tensor * plan.shards())},
+           {StepPart::pp, leaves(plan.world())}}};
+}
+
 ComponentSeconds StepEvaluator::parts_of(const StepEvaluation& e) const {
   const StepSeconds& s = e.cost.parts;
-  const StepPlan& plan = e.plan;
   ComponentSeconds parts{};
   parts[place(Component::attention)] = s[StepPart::attention];
   parts[place(Component::elementwise)] = s[StepPart::elementwise] + s[StepPart::optimizer];
   parts[place(Component::gemm)] = s[StepPart::gemm];
   parts[place(Component::launch)] = s[StepPart::launch];
   parts[place(Component::bubble)] = s[StepPart::bubble];
-  const int node = request_.cluster->gpus_per_node();
-  const auto add = [&](StepPart part, double inter) {
-    parts[place(Component::inter_comm)] += inter * s[part];
-    parts[place(Component::intra_comm)] += (1 - inter) * s[part];
-  };
-  add(StepPart::cp, e.across);
-  add(StepPart::tp, plan.tensor > node ? 1 : 0);
-  add(StepPart::ep, plan.expert * plan.expert_tensor > node ? 1 : 0);
-  add(StepPart::dp, plan.tensor * plan.shards() > node ? 1 : 0);
-  add(StepPart::pp, plan.world() > node ? 1 : 0);
+  for (const auto& [part, across] : across_nodes(e)) {
+    parts[place(Component::inter_comm)] += across * s[part];
+    parts[place(Component::intra_comm)] += (1 - across) * s[part];
+  }
   return parts;
 }
 
@@ -416,7 +429,8 @@ std::string step_bound_by(const StepEvaluation& e) {
     case StepPart::optimizer:
       return "the optimizer";
     case StepPart::launch:
-      return "the host, which issues kernels";
+      return moves_optimizer(e.plan.offload) ? "the host, which adds gradients and issues kernels"
+                                             : "the host, which issues kernels";
     case StepPart::tp:
       return "transfers of tensor parallelism";
     case StepPart::ep:

@@ -5,10 +5,12 @@
 #include "planner/plan.hpp"
 #include "step/cost.hpp"
 
+#include <array>
 #include <compare>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace spp {
@@ -84,6 +86,9 @@ class StepEvaluator {
   [[nodiscard]] std::vector<AttentionCost> costs_of(const StepPlan& plan);
   /// Tokens of a sequence, padded for the plan.
   [[nodiscard]] std::int64_t padded_seq(const StepPlan& plan) const;
+  /// Of exposed transfers by axis, the part between nodes.
+  [[nodiscard]] std::array<std::pair<StepPart, double>, 5> across_nodes(
+      const StepEvaluation& evaluation) const;
   [[nodiscard]] ComponentSeconds parts_of(const StepEvaluation& evaluation) const;
 
   const Request& request_;

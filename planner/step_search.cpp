@@ -18,6 +18,7 @@
 #include <numeric>
 #include <optional>
 #include <set>
+#include <span>
 
 namespace spp {
 namespace {
@@ -492,6 +493,11 @@ class StepSearch {
       {"micro-batch", [](const StepPoint& p) { return p.micro_batch; }},
       {"recomputation", [](const StepPoint& p) { return static_cast<std::int64_t>(p.recompute); }},
   }};
+  /// TP to EP.
+  static bool is_degree(const Axis& axis) {
+    return std::ranges::any_of(std::span(axes).first<4>(),
+                               [&](const Axis& degree) { return degree.name == axis.name; });
+  }
   static std::string value_of(const Axis& axis, std::int64_t value) {
     return axis.name == "recomputation" ? std::string(to_string(static_cast<Recompute>(value)))
            : axis.name == "dispatcher"  ? std::string(to_string(static_cast<Dispatcher>(value)))
@@ -540,7 +546,7 @@ class StepSearch {
       Alternative a{.chosen = fmt::format("{} {}", axis.name, value_of(axis, axis.of(chosen))),
                     .other = value_of(axis, value),
                     .by_memory = by_memory()};
-      fill(a, axis, value, winner);
+      fill(a, axis, value, chosen, winner);
       const bool known = a.best.has_value() || a.beyond > Bytes(0);
       const bool nearer =
           !nearest || (a.best && (!nearest->best || comes_nearer(*a.best, *nearest->best)));
@@ -555,13 +561,23 @@ class StepSearch {
     return by_memory() ? a.memory.tensors() < b.memory.tensors() : a.tokens_per_s > b.tokens_per_s;
   }
 
-  void fill(Alternative& a, const Axis& axis, std::int64_t value, const Prediction& winner) {
+  void fill(Alternative& a, const Axis& axis, std::int64_t value, const StepPoint& chosen,
+            const Prediction& winner) {
     evaluate_best(axis, value);
     if (const Found* best = best_with(axis, value)) {
       a.best = evaluator_.candidate(best->evaluation).predicted;
       a.tie = !by_memory() && !request_.counts_replicas() &&
               within_reach(winner, *a.best, best->evaluation.spreads);
       a.best_name = short_name(best->evaluation.plan);
+      const StepPoint& other = space_.points[best->point];
+      // Of degrees around attention one less is one more of another: no news.
+      const std::span<const Axis> apart =
+          is_degree(axis) ? std::span(axes).subspan(2, 2) : std::span(axes).first<4>();
+      if (std::ranges::any_of(apart, [&](const Axis& degree) {
+            return degree.name != axis.name && degree.of(other) != degree.of(chosen);
+          })) {
+        a.degrees = degrees_of(best->evaluation.plan);
+      }
       return;
     }
     Bytes least(INT64_MAX);

@@ -282,9 +282,11 @@ class StepClock {
   /// its gradient before anybody updates (_allreduce_word_embedding_grads in Megatron-Core's
   /// finalize_model_grads.py).
   [[nodiscard]] bool shares_tables() const { return !tables_.empty(); }
-  /// Of two ranks each sends half of it there and half of it back.
+  /// What each of two ranks sends: half of it there and half of it back.
   [[nodiscard]] Bytes table_gradient() const {
-    return Bytes(std::llround(real_of(first_.weights.dense) * practice_.gradient_bytes.value));
+    const bool part = plan_.zero >= 1 && practice_.whole_tables.value == 0;
+    return Bytes(std::llround(real_of(first_.weights.dense) * practice_.gradient_bytes.value /
+                              (part ? plan_.shards() : 1)));
   }
   [[nodiscard]] bool shares_tables(int rank) const {
     for (int c = 0; shares_tables() && c < plan_.virtual_stages; ++c) {

@@ -44,7 +44,9 @@ class Judge {
       wanted_scope_ = std::string(regress::parse_family(*scope, "--scope"));
     }
     if (wanted_file_) {
-      std::erase_if(files_, [&](const auto& path) { return path.stem() != *wanted_file_; });
+      std::erase_if(files_, [&](const auto& path) {
+        return path.stem() != *wanted_file_ && path.filename() != *wanted_file_;
+      });
       if (files_.empty()) {
         throw InputError("--file", fmt::format("'{}' is not in the corpus", *wanted_file_));
       }

@@ -147,6 +147,18 @@ std::string what_would_fit(const Job& job, const StepPlan& plan) {
 }
 
 /// One layer of the model, or its whole step: every rank of it.
+/// Refuses a plan whose tensors take more than there is.
+void expect_fits(const Job& job, const StepPlan& plan, const Prediction& p) {
+  if (!p.fits) {
+    throw Refusal(
+        ExitCode::infeasible,
+        fmt::format("{} does not fit: it needs {} of {} usable a GPU; the longest "
+                    "sequence that fits is {} tokens{}",
+                    short_name(plan), human(p.memory.tensors()), human(job.request.memory),
+                    human_count(p.max_seq), what_would_fit(job, plan)));
+  }
+}
+
 void simulate_layer(const Arguments& arguments, const Job& job, const StepPlan& plan,
                     const LayerQuestion& layer, Output& output) {
   const auto start = std::chrono::steady_clock::now();
@@ -198,6 +210,9 @@ void simulate_layer(const Arguments& arguments, const Job& job, const StepPlan& 
   output.result(layer_document(job, plan, layer, evaluation, elapsed), [&](const Style& style) {
     return layer_table(job, plan, layer, evaluation, style);
   });
+  if (layer.step) {  // op by op nothing is said of memory
+    expect_fits(job, plan, evaluate(job.request, plan).candidate.predicted);
+  }
 }
 
 void simulate_command(const Arguments& given, Output& output) {
@@ -244,15 +259,7 @@ void simulate_command(const Arguments& given, Output& output) {
 
   output.result(simulation_document(job, evaluation, elapsed),
                 [&](const Style& style) { return simulation_table(job, evaluation, style); });
-  const Prediction& p = evaluation.candidate.predicted;
-  if (!p.fits) {
-    throw Refusal(
-        ExitCode::infeasible,
-        fmt::format("{} does not fit: it needs {} of {} usable a GPU; the longest "
-                    "sequence that fits is {} tokens{}",
-                    short_name(plan), human(p.memory.tensors()), human(job.request.memory),
-                    human_count(p.max_seq), what_would_fit(job, plan)));
-  }
+  expect_fits(job, plan, evaluation.candidate.predicted);
 }
 
 }  // namespace

@@ -115,6 +115,14 @@ std::vector<Adapter> adapters_of(Draft& d) {
   return adapters;
 }
 
+/// Whether a device's name is one of those under which RDMA drivers list theirs, which NCCL takes
+/// before sockets.
+bool is_rdma(std::string_view name) {
+  constexpr std::array<std::string_view, 4> drivers{"mlx5", "bnxt_re", "irdma", "ionic"};
+  return std::ranges::any_of(drivers,
+                             [&](std::string_view driver) { return name.starts_with(driver); });
+}
+
 std::string names_of(const std::vector<Adapter>& adapters) {
   std::vector<std::string_view> names;
   for (const Adapter& a : adapters) {
@@ -209,8 +217,9 @@ std::vector<Adapter> without_down(Draft& d, std::vector<Adapter> all) {
 struct Network {
   std::string transport;
   int adapters = 0;
-  double gigabits = 0;  // of all together
-  bool known = true;    // the rates
+  double gigabits = 0;   // of all together
+  bool known = true;     // the rates
+  bool guessed = false;  // whether they are RDMA's
   std::string source;
 };
 
@@ -255,12 +264,17 @@ Network network_of(Draft& d, const std::vector<Adapter>& near) {
   }
   if (transports.empty()) {
     const bool board = d.catalog.transport(d.gpu.intra, "gpu").medium == "nvlink";
-    network.transport = board ? "ib" : "ethernet";
-    d.assume(
-        "inter.transport",
-        fmt::format("{}: the adapters' names ({}) do not tell InfiniBand from RoCE or Ethernet",
-                    network.transport, names_of(near)),
-        "assumed");
+    const bool verbs = std::ranges::all_of(near, [](const Adapter& a) { return is_rdma(a.name); });
+    network.transport = board ? "ib" : verbs ? "roce" : "ethernet";
+    network.guessed = !board && !verbs;
+    d.assume("inter.transport",
+             fmt::format("{}: the adapters' names ({}) do not tell InfiniBand from RoCE{}",
+                         network.transport, names_of(near),
+                         network.guessed ? fmt::format(" or Ethernet; only within {:.0f} %, unless "
+                                                       "--inter says it",
+                                                       100 * assumed_rate_spread)
+                                         : ""),
+             "assumed");
   } else {
     network.transport = *transports.begin();
   }
@@ -295,7 +309,7 @@ void put(Draft& d, const Network& network) {
                            : d.numbers.assumed(rate, "Gb/s", "no file gives the adapters' rate",
                                                assumed_rate_spread),
        .gpus_per_nic = counted(d.gpus / modelled)});
-  if (!network.known) {
+  if (!network.known || network.guessed) {
     d.document.put_inter_spread(assumed_rate_spread);
   }
 }

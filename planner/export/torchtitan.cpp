@@ -94,8 +94,8 @@ Snippet emit(const Launch& launch, const Way& way) {
   snippet.blocks.push_back({.language = "bash", .file = "", .text = command.text()});
   snippet.environment.push_back(expandable_segments());
   snippet.notes.emplace_back(
-      "CONFIG is the model's file, such as "
-      "torchtitan/models/llama3/train_configs/llama3_8b.toml.");
+      "CONFIG is your model's file, of torchtitan/models/*/train_configs/ (of Llama 3.1 8B "
+      "llama3/train_configs/llama3_8b.toml).");
   note_nodes(snippet, launch);
   return snippet;
 }

@@ -28,6 +28,7 @@ TEST_CASE("progress says how much is done and how long the rest takes") {
   CHECK(progress_text(0, 3, "", 10) == "0 of 3");
   CHECK(progress_text(1, 3, "", 10) == "1 of 3, about 20 s left");
   CHECK(progress_text(12.4e6, 49.6e6, "ops", 10) == "12M of 50M ops, about 30 s left");
+  CHECK(progress_text(2e6, 8e6, "ops at most", 10) == "2M of 8M ops at most, at most 30 s left");
   CHECK(progress_text(2.5e9, 5e9, "ops", 100) == "2.5G of 5G ops, about 100 s left");
   CHECK(progress_text(60'000, 50'000, "ops", 5) == "50K of 50K ops, about 0 s left");  // a guess
 }

@@ -331,6 +331,43 @@ torchrun --nproc-per-node 8 --nnodes 4 --node-rank "$NODE_RANK" --master-addr "$
 )");
 }
 
+TEST_CASE("Megatron's flags say which activation an MLP has, or a note that none does") {
+  const sim::Cluster cluster = world("dgx-h100", 1);
+  Request request = request_for(named("megatron"), cluster, 8);
+  request.phase = StepPhase::train;
+  const auto snippet = [&](std::string_view model, const auto& change) {
+    request.model = ModelLibrary(test::source_path("models")).load(model, "test");
+    change(*request.model);
+    request.problem.q_heads = request.model->q_heads;
+    request.problem.kv_heads = request.model->kv_heads;
+    Candidate c = candidate_of({.strategy = "ulysses"});
+    c.plan.data = 8;
+    return exported(named("megatron"), request, c).snippet;
+  };
+  const auto same = [](Model&) {};
+  const Snippet oss = snippet("gpt-oss-20b", same);
+  CHECK_THAT(oss.blocks[0].text,
+             ContainsSubstring("--quick-geglu \\\n    --glu-linear-offset 1.0 \\\n    "
+                               "--activation-func-clamp-value 7.0"));
+  CHECK_THAT(oss.blocks[0].text, !ContainsSubstring("--swiglu"));
+  const Snippet gelu =
+      snippet("llama-3.1-8b", [](Model& model) { model.activation = Activation::gelu; });
+  CHECK_THAT(gelu.blocks[0].text, !ContainsSubstring("--swiglu"));
+  CHECK(std::ranges::any_of(gelu.notes, [](const std::string& note) {
+    return note.starts_with("No flag of Megatron-LM asks for the gated activation");
+  }));
+}
+
+TEST_CASE("what attends in chunks no flag of Megatron says") {
+  const sim::Cluster cluster = world("dgx-h100", 1);
+  Request request = request_for(named("megatron"), cluster, 8);
+  request.phase = StepPhase::train;
+  request.model = ModelLibrary(test::source_path("models")).load("llama-4-scout-17b-16e", "test");
+  const std::vector<Cannot> reasons = cannot(named("megatron"), request);
+  REQUIRE(reasons.size() == 1);
+  CHECK_THAT(reasons[0].what, ContainsSubstring("no layers that attend in chunks"));
+}
+
 TEST_CASE("servers know of what is cached, code around one call meets nothing of it") {
   const sim::Cluster cluster = world("dgx-h100", 1);
   Request request = request_for(named("vllm"), cluster, 8);

@@ -276,6 +276,38 @@ TEST_CASE("layers that slide are each but the so many-th where there is no list"
         "config.json: sliding_window_pattern: 0 is out of range (1 to 10000)");
 }
 
+TEST_CASE("what Gemma 3's configs leave to their class") {
+  const Model model = read(R"({"model_type": "gemma3_text", "hidden_size": 2560,
+      "intermediate_size": 10240, "num_hidden_layers": 34, "sliding_window": 1024})");
+  CHECK(model.q_heads == 8);
+  CHECK(model.kv_heads == 4);
+  CHECK(model.head_dim == 256);
+  CHECK(model.vocab == 262'208);
+  CHECK(model.parameters() == Catch::Approx(3.88e9).epsilon(0.005));  // of 4B, without its vision
+}
+
+TEST_CASE("a list of kinds that are all attention is no mix, and a null no chunk") {
+  CHECK(llama(R"({"attn_type_list": [1, 1]})").not_costed.empty());
+  CHECK_FALSE(llama(R"({"attn_type_list": [1, 0]})").not_costed.empty());
+  const auto scout = [](std::string_view more) {
+    return llama(fmt::format(R"({{"model_type": "llama4_text"{}}})", more)).narrow_layers.size();
+  };
+  CHECK(scout("") == 32);
+  CHECK(scout(R"(, "attention_chunk_size": null)") == 0);
+}
+
+TEST_CASE("an MLP's activation is what the config, its family or its gate say") {
+  CHECK(llama("{}").activation == Activation::silu);
+  CHECK(llama(R"({"hidden_act": "gelu_pytorch_tanh"})").activation == Activation::gelu);
+  CHECK(llama(R"({"hidden_act": "relu2"})").activation == Activation::squared_relu);
+  CHECK(llama(R"({"model_type": "gpt_neox"})").activation == Activation::gelu);
+  const Model oss = llama(R"({"model_type": "gpt_oss", "hidden_act": "silu", "swiglu_limit": 7.0,
+      "sliding_window": 128, "num_local_experts": 8, "num_experts_per_token": 2})");
+  CHECK(oss.activation == Activation::quick_gelu);
+  CHECK(oss.activation_limit == 7);
+  CHECK(oss.experts.per_token == 2);
+}
+
 TEST_CASE("experts are read under their names") {
   const Model deepseek = llama(R"({"n_routed_experts": 64, "num_experts_per_tok": 6,
       "moe_intermediate_size": 1408, "n_shared_experts": 2, "first_k_dense_replace": 1})");
