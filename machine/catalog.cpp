@@ -318,8 +318,12 @@ void fill_pcie(MachineSpec& m, Defaults& defaults) {
     m.socket_link = defaults.rate("socket_link", usual_socket_link(m.gpu, m.intra.name), 0.3);
   }
   if (m.intra.name.ends_with("-switch")) {
-    m.gpus_per_pcie_switch =
-        defaults.count("gpus_per_pcie_switch", std::min(gpus, gpus_per_socket));
+    const std::int64_t of_socket = gpus / m.sockets.value;
+    std::int64_t together = std::min(of_socket, gpus_per_socket);
+    while (of_socket % together != 0) {
+      --together;
+    }
+    m.gpus_per_pcie_switch = defaults.count("gpus_per_pcie_switch", together);
   } else {
     defaults.note("gpus_per_pcie_switch", "none: a root port per GPU");
   }

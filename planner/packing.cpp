@@ -92,7 +92,7 @@ std::int64_t LengthDistribution::draw(std::mt19937_64& random) const {
     return lengths_[static_cast<std::size_t>(index)];
   }
   for (;;) {  // parse() refuses what is nearly always too long
-    const double length = std::exp(log_median_ + sigma_ * normal(random));
+    const double length = std::round(std::exp(log_median_ + sigma_ * normal(random)));
     if (length <= static_cast<double>(most_)) {
       return std::max<std::int64_t>(1, std::llround(length));
     }

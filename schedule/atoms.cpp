@@ -5,7 +5,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
+#include <map>
+#include <optional>
 #include <set>
+#include <tuple>
+#include <utility>
 
 namespace spp {
 namespace {
@@ -134,6 +139,40 @@ AtomGrid::AtomGrid(const Schedule& schedule, std::span<const std::span<const Buf
   }
 }
 
+namespace {
+
+/// Two of the ranges that have a token in common.
+std::optional<std::pair<TokenRange, TokenRange>> shared_tokens(std::vector<TokenRange> ranges) {
+  // Ranges of one stride that start alike modulo it follow each other.
+  const auto by_place = [](const TokenRange& r) {
+    return std::tuple(r.stride, r.begin % r.stride, r.begin);
+  };
+  std::ranges::sort(ranges, {}, by_place);
+  std::map<std::int64_t, std::vector<TokenRange>> by_stride;
+  for (const TokenRange& r : ranges) {
+    std::vector<TokenRange>& alike = by_stride[r.stride];
+    if (!alike.empty() && alike.back().begin % r.stride == r.begin % r.stride &&
+        alike.back().last() >= r.begin) {
+      return std::pair(alike.back(), r);
+    }
+    alike.push_back(r);
+  }
+  for (auto some = by_stride.begin(); some != by_stride.end(); ++some) {
+    for (auto others = std::next(some); others != by_stride.end(); ++others) {
+      for (const TokenRange& a : some->second) {
+        for (const TokenRange& b : others->second) {
+          if (common(a, b).count > 0) {
+            return std::pair(a, b);
+          }
+        }
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 void AtomGrid::cut_tokens(const Schedule& schedule,
                           std::span<const std::span<const Buffer>> tiles) {
   std::set<TokenRange> ranges;
@@ -163,6 +202,16 @@ void AtomGrid::cut_tokens(const Schedule& schedule,
   };
   if (const auto atom = std::ranges::find_if(tokens_, crosses); atom != tokens_.end()) {
     flaw_ = fmt::format("tokens {} are of several micro-batches", to_string(TokenSet(*atom)));
+  }
+  if (const auto shared = shared_tokens(tokens_)) {
+    flaw_ = fmt::format(
+        "tiles that ranks declare cut the sequence into parts that share tokens: {} "
+        "and {}",
+        to_string(TokenSet(shared->first)), to_string(TokenSet(shared->second)));
+  }
+  const std::int64_t all = schedule.problem.all_tokens();
+  if (std::ranges::any_of(tokens_, [&](const TokenRange& r) { return r.last() >= all; })) {
+    flaw_ = fmt::format("tiles that ranks declare go beyond the {} tokens", all);
   }
   if (total != schedule.problem.all_tokens()) {
     flaw_ = fmt::format(

@@ -172,6 +172,11 @@ struct Block {
 };
 /// lse of every query of the block covers all the keys that the mask allows, and the sink; else
 /// stops.
+/// Whether a tensor's contributions add up: what is no sum has none, so that nobody would see a
+/// second one.
+bool is_sum(const Site& site, TensorRef ref);
+/// Stops, and says no, if it is none.
+bool expect_sum(const Site& site, TensorRef ref);
 bool global_lse(const Site& site, BufferId lse, const Block& block);
 /// Stops if tokens are of several micro-batches.
 bool within_micro_batch(const Site& site, const TokenSet& queries, const TokenSet& keys);

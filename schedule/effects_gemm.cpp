@@ -189,6 +189,10 @@ void multiply_experts(const Site& site, const Gemm& op, const GraphWork& work) {
   } else if (!op.bias.empty()) {
     met.insert(static_cast<std::size_t>(work.graph.sum_parts(work.definition)));
   }
+  if (is_forward && !op.initial) {
+    site.stop("adds to what an expert gives, of which one product is all");
+    return;
+  }
   sum_up(site, op.c, is_forward ? y : gradient_of(work.index, x), of_slots(work, slots, met),
          op.initial, op.b);
 }
@@ -233,6 +237,9 @@ void multiply_back(const Site& site, const Gemm& op, const GraphWork& work) {
     for (const int part : blocks->columns) {
       met.insert(static_cast<std::size_t>(use.first + part));
     }
+  } else if (!op.initial) {
+    site.stop("adds to d_out, of which one product gives all");
+    return;
   } else if (std::ssize(blocks->columns) != written_parts(work)) {
     site.stop(fmt::format("gives d_out {} of {} column parts of {}, which nothing adds up",
                           blocks->columns.size(), written_parts(work),

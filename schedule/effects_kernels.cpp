@@ -35,6 +35,9 @@ std::vector<const Piece*> pieces_in(const Site& site, BufferId id, std::span<con
 /// sum += part on `tile`, or sum = part.
 void write_sums(const Site& site, const Accumulate& op, std::span<const int> tile) {
   const TensorRef tensor = site.buffer(op.part).ref();
+  if (!op.initial && !expect_sum(site, tensor)) {
+    return;
+  }
   Contents sums;
   for (const Piece* part : pieces_in(site, op.part, tile)) {
     if (op.initial) {
@@ -59,6 +62,49 @@ void write_sums(const Site& site, const Accumulate& op, std::span<const int> til
 }
 
 }  // namespace
+
+bool is_sum(const Site& site, TensorRef ref) {
+  switch (ref.tensor) {
+    case Tensor::out:
+    case Tensor::d_q:
+    case Tensor::d_k:
+    case Tensor::d_v:
+    case Tensor::d_value:
+    case Tensor::d_param:
+    case Tensor::state:
+    case Tensor::d_state:
+      return true;
+    case Tensor::value: {
+      const AtomGrid& grid = site.grid();
+      const int writer = grid.index().writer_of(ref);
+      return writer >= 0 && grid.graph().sum_parts(grid.graph().definition(writer)) > 0;
+    }
+    case Tensor::lse:  // of which the logarithms of sums are no sum
+    case Tensor::q:
+    case Tensor::k:
+    case Tensor::v:
+    case Tensor::d_out:
+    case Tensor::delta:
+    case Tensor::scores:
+    case Tensor::weights:
+    case Tensor::d_weights:
+    case Tensor::d_scores:
+    case Tensor::param:
+    case Tensor::master:
+    case Tensor::first_moment:
+    case Tensor::second_moment:
+      return false;
+  }
+  throw InternalError("no such Tensor");
+}
+
+bool expect_sum(const Site& site, TensorRef ref) {
+  const bool sum = is_sum(site, ref);
+  if (!sum) {
+    site.stop(fmt::format("adds up {}, which is no sum", site.name(ref)));
+  }
+  return sum;
+}
 
 bool global_lse(const Site& site, BufferId lse, const Block& block) {
   const AtomGrid& grid = site.grid();
@@ -236,38 +282,11 @@ void apply(const Site& site, const Fill& op) {
     site.stop(fmt::format("fills '{}', but {} is no sum", site.buffer(op.buffer).name,
                           site.name(filled)));
   };
-  switch (filled.tensor) {
-    case Tensor::out:
-    case Tensor::lse:
-    case Tensor::d_q:
-    case Tensor::d_k:
-    case Tensor::d_v:
-    case Tensor::d_value:
-    case Tensor::d_param:
-      break;
-    case Tensor::value:
-      if (const int writer = site.grid().index().writer_of(filled);
-          writer < 0 ||
-          site.grid().graph().sum_parts(site.grid().graph().definition(writer)) == 0) {
-        return refuse();
-      }
-      break;
-    case Tensor::q:
-    case Tensor::k:
-    case Tensor::v:
-    case Tensor::d_out:
-    case Tensor::delta:
-    case Tensor::scores:
-    case Tensor::weights:
-    case Tensor::d_weights:
-    case Tensor::d_scores:
-    case Tensor::state:
-    case Tensor::d_state:
-    case Tensor::param:
-    case Tensor::master:
-    case Tensor::first_moment:
-    case Tensor::second_moment:
-      return refuse();
+  const bool of_ends = filled.tensor == Tensor::d_value && !site.grid().graph().empty() &&
+                       site.grid().index().uses_of({Tensor::value, filled.label}).empty();
+  if ((filled.tensor != Tensor::lse && !is_sum(site, filled)) || is_state(filled.tensor) ||
+      of_ends) {
+    return refuse();
   }
   Contents neutral;
   for (const int t : *tokens) {
@@ -328,6 +347,9 @@ void apply(const Site& site, const Copy& op) {
   std::optional<Piece> sum;
   for (const Piece& copy : site.content(op.from).all()) {
     if (sum && sum->cell == copy.cell) {
+      if (!expect_sum(site, tensor)) {
+        return;
+      }
       unite(site, tensor, *sum, copy, "one copy", "another copy");
       continue;
     }

@@ -83,6 +83,9 @@ void sum_and_keep(std::span<const Site> sites, std::span<const Collective* const
     return;
   }
   const TensorRef tensor = sites.front().buffer(ops.front()->from).ref();
+  if (!expect_sum(sites.front(), tensor)) {
+    return;
+  }
   std::vector<Contents> received(sites.size());
   for (std::size_t j = 0; j < sites.size(); ++j) {
     const Site& site = sites[j];

@@ -519,6 +519,9 @@ std::string flaw_of(const Graph& graph, const AttentionRows& attention, std::siz
       continue;
     }
     std::string flaw = flaw_of_definition(graph, d, attention);
+    if (flaw.empty() && std::set(d.reads.begin(), d.reads.end()).size() != d.reads.size()) {
+      flaw = "reads a value twice, of which its gradient would count one";
+    }
     for (const TensorRef ref : flaw.empty() ? d.reads : std::vector<TensorRef>()) {
       const int writer = graph.writer_of(ref);
       if (writer >= static_cast<int>(i)) {

@@ -219,9 +219,21 @@ bool may_be_given(const Graph& graph, Phase phase, const Buffer& buffer,
            : buffer.tensor == Tensor::param ? !replaced
                                             : std::ranges::find(given, buffer.ref()) != given.end();
   }
-  return buffer.tensor == Tensor::d_value
-             ? std::ranges::find(given, TensorRef{Tensor::value, buffer.label}) != given.end()
-             : buffer.tensor != Tensor::d_param;
+  switch (buffer.tensor) {
+    case Tensor::d_value:
+      return std::ranges::find(given, TensorRef{Tensor::value, buffer.label}) != given.end();
+    case Tensor::param:
+    case Tensor::value:
+    case Tensor::q:
+    case Tensor::k:
+    case Tensor::v:
+    case Tensor::out:
+    case Tensor::lse:
+    case Tensor::weights:  // what the forward leaves
+      return true;
+    default:
+      return false;
+  }
 }
 
 void check_graph_inputs(Ledger& ledger, Phase phase, std::span<const Home> ranks) {

@@ -6,26 +6,6 @@
 #include <numeric>
 
 namespace spp {
-namespace {
-
-/// The tokens that two ranges share. Strides of one schedule divide each other or one another's
-/// multiple; the first common token is looked for, so any strides will do.
-TokenRange common(const TokenRange& a, const TokenRange& b) {
-  const std::int64_t stride = std::lcm(a.stride, b.stride);
-  const std::int64_t last = std::min(a.last(), b.last());
-  std::int64_t first = std::max(a.begin, b.begin);
-  const std::int64_t limit = std::min(last, first + stride);
-  while (first <= limit && !(a.contains(first) && b.contains(first))) {
-    ++first;
-  }
-  if (first > limit) {
-    return {};
-  }
-  return {.begin = first, .count = (last - first) / stride + 1, .stride = stride};
-}
-
-}  // namespace
-
 RankStore::RankStore(const Schedule& schedule, Rank rank)
     : schedule_(&schedule),
       rank_(rank),

@@ -166,6 +166,9 @@ class Parser {
     if (schedule_.recomputes && schedule_.phase != Phase::step) {
       fail("a step computes again, no {}", in_quotes(words_[1]));
     }
+    if (schedule_.problem.cached > 0 && schedule_.phase != Phase::forward) {
+      fail("cached={}: of one forward, of which keys are cached", schedule_.problem.cached);
+    }
     header_line("mesh");
     mesh();
     header_line("grain");
@@ -212,7 +215,7 @@ class Parser {
       if (value.function == AttentionFunction::linear && value.sinks) {
         fail("sinks take their share of a softmax, which linear attention does not have");
       }
-      if (value.cached > 0 && (value.micro_batches > 1 || schedule_.phase != Phase::forward)) {
+      if (value.cached > 0 && value.micro_batches > 1) {
         fail("cached={}: of one forward, of which keys are cached", value.cached);
       }
       if (value.all_tokens() > text::most_tokens) {

@@ -5,8 +5,24 @@
 #include "schedule/documents.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 namespace spp {
+
+TokenRange common(const TokenRange& a, const TokenRange& b) {
+  const std::int64_t stride = std::lcm(a.stride, b.stride);
+  const std::int64_t last = std::min(a.last(), b.last());
+  std::int64_t first = std::max(a.begin, b.begin);
+  const std::int64_t limit = std::min(last, first + stride);
+  while (first <= limit && !(a.contains(first) && b.contains(first))) {
+    ++first;
+  }
+  if (first > limit) {
+    return {};
+  }
+  return {.begin = first, .count = (last - first) / stride + 1, .stride = stride};
+}
+
 namespace {
 
 /// sum over i in [0, n) of floor((a*i + b) / m), for a, b >= 0, m > 0; O(log m) (Euclid's descent).

@@ -30,6 +30,10 @@ struct TokenRange {
   friend constexpr auto operator<=>(const TokenRange&, const TokenRange&) = default;
 };
 
+/// The tokens that two ranges share. Strides of one schedule divide each other or one another's
+/// multiple; the first common token is looked for, so any strides will do.
+TokenRange common(const TokenRange& a, const TokenRange& b);
+
 /// Ranges in storage order. Empty ranges are never kept; ranges of one stride that continue each
 /// other are joined. Two need no memory of their own, as most sets have no more.
 class TokenSet {

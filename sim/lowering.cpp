@@ -320,6 +320,10 @@ Seconds collective_time(CommKind kind, const RankGroup& group, Bytes sent,
                    ? 1
                    : 0;
   }
+  double crossing = 0;  // bytes
+  for (const Traffic& flow : lowered.flows) {
+    crossing += placement.scope(self, flow.to) == Scope::inter ? flow.bytes : 0;
+  }
   double across = 0;
   double inside = 0;
   double latency = 0;
@@ -330,7 +334,7 @@ Seconds collective_time(CommKind kind, const RankGroup& group, Bytes sent,
       const Bandwidth nic =
           cluster.links()[cluster.link(LinkKind::nic_out, placement.gpu(self)).index()].capacity;
       cap = std::min(cap, nic.value() / sharing *
-                              (kind == CommKind::all_to_all ? flow.bytes / sent.as_double() : 1.0));
+                              (kind == CommKind::all_to_all ? flow.bytes / crossing : 1.0));
     }
     (inter ? across : inside) = std::max(inter ? across : inside, flow.bytes / cap);
     latency = std::max(latency, flow.latency);

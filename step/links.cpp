@@ -88,7 +88,11 @@ Seconds StepLinks::message(Bytes bytes) const {
     return Seconds(0);
   }
   const sim::Cluster& cluster = axes_[index(StepAxis::stages)].view->cluster;
-  const sim::Scope scope = cluster.scope(0, 1);
+  // The slowest hop sets the pace: some stages may share a node, others not.
+  sim::Scope scope = sim::Scope::intra;
+  for (int stage = 1; stage < size(StepAxis::stages); ++stage) {
+    scope = cluster.scope(stage - 1, stage) == sim::Scope::inter ? sim::Scope::inter : scope;
+  }
   const double shared = scope == sim::Scope::inter ? cluster.gpus_per_nic() : 1;
   return cluster.transport(scope).time(CommKind::send_recv, bytes, cluster.nominal_rate(scope)) *
          shared;

@@ -99,8 +99,9 @@ constexpr std::array families{
     Family{.model_type = "deepseek_v3", .router_bias = true},
     Family{.model_type = "kimi_k2", .router_bias = true},
     Family{.model_type = "glm4_moe", .attention_bias = true, .router_bias = true},
-    Family{.model_type = "gpt_oss",  // its config says silu, its code 1.702
+    Family{.model_type = "gpt_oss",  // its config says silu, its code 1.702, and 7
            .activation = Activation::quick_gelu,
+           .activation_limit = 7,
            .attention_bias = true,
            .output_bias = true,
            .router_bias = true,

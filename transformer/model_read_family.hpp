@@ -16,6 +16,7 @@ struct Family {
   std::string_view model_type;
   bool gated_mlp = true;
   std::optional<Activation> activation{};  // whatever the config says
+  double activation_limit = 0;             // unless it says another (swiglu_limit)
   bool attention_bias = false;
   bool output_bias = false;
   bool mlp_bias = false;

@@ -298,11 +298,29 @@ void read_experts(const JsonView& config, const Family& family, Model& model,
 }
 
 /// Keys of layers that only the code of their makers knows, and what they have.
-inline constexpr std::array<std::pair<std::string_view, std::string_view>, 4> foreign_parts{
-    {{"zero_expert_num", "two attentions and MLPs a layer beside experts, some of which are none"},
-     {"share_q_dim", "attention whose queries come from a shared latent"},
-     {"num_attention_groups", "attention in groups (num_attention_groups)"},
-     {"parallel_attn_mlp_res", "an MLP beside all experts (parallel_attn_mlp_res)"}}};
+struct ForeignPart {
+  std::string_view key, what;
+  double above = -1;  // as a number it says so from here on; false never does
+};
+inline constexpr std::array foreign_parts{
+    ForeignPart{"zero_expert_num",
+                "two attentions and MLPs a layer beside experts, some of which are none"},
+    ForeignPart{"share_q_dim", "attention whose queries come from a shared latent"},
+    ForeignPart{"num_attention_groups", "attention in groups (num_attention_groups)"},
+    ForeignPart{"parallel_attn_mlp_res", "an MLP beside all experts (parallel_attn_mlp_res)"},
+    ForeignPart{"layer_group_size", "a mix of layers (layer_group_size)", 1},
+    ForeignPart{"altup_num_inputs", "alternating updates (altup_num_inputs)", 0},
+    ForeignPart{"num_attention_heads_per_layer",
+                "attention of different shape from layer to layer"},
+    ForeignPart{"use_cla", "layers that use the keys of others (use_cla)", 0}};
+
+bool has(const JsonView& config, const ForeignPart& part) {
+  const auto said = config.find(part.key);
+  if (!said || said->value() == false) {
+    return false;
+  }
+  return !said->value().is_number() || said->number() > part.above;
+}
 
 /// What such layers cannot express.
 std::vector<std::string> reasons_against(const JsonView& config,
@@ -329,11 +347,10 @@ std::vector<std::string> reasons_against(const JsonView& config,
   if (family.encoder) {
     reasons.emplace_back("an encoder");
   }
-  for (const auto& [key, what] : foreign_parts) {
-    if (config.find(key)) {
-      reasons.emplace_back(what);
-      break;
-    }
+  const auto part =
+      std::ranges::find_if(foreign_parts, [&](const ForeignPart& p) { return has(config, p); });
+  if (part != foreign_parts.end()) {
+    reasons.emplace_back(part->what);
   }
   return reasons;
 }
@@ -400,7 +417,12 @@ void read_heads(const JsonView& config, const Family& family, Model& model, bool
   varying = varying || q.varies;
   const auto kv = find_any(
       config, {"num_key_value_heads", "n_kv_heads", "num_kv_heads", "multi_query_group_num"});
-  if (kv) {
+  // Falcon's first layers have one KV head, whatever num_kv_heads says.
+  const bool one = flag(config, "multi_query") && config.find("new_decoder_architecture") &&
+                   !flag(config, "new_decoder_architecture");
+  if (one) {
+    model.kv_heads = 1;
+  } else if (kv) {
     const PerLayer number = per_layer(*kv, most_heads);
     model.kv_heads = static_cast<int>(number.value);
     varying = varying || number.varies;
@@ -467,9 +489,8 @@ void read_activation(const JsonView& config, const Family& family, Model& model)
                      : !name.empty()   ? activation_of(name)
                      : model.gated_mlp ? Activation::silu
                                        : Activation::gelu;
-  if (const auto limit = config.find("swiglu_limit")) {
-    model.activation_limit = limit->number();
-  }
+  const auto limit = config.find("swiglu_limit");
+  model.activation_limit = limit ? limit->number() : family.activation_limit;
 }
 
 }  // namespace
@@ -514,7 +535,8 @@ void read_decoder(const JsonView& config, const std::optional<JsonView>& wrapper
     model.assumed.push_back(
         fmt::format("{} embeddings (no tie_word_embeddings)", family.tied ? "tied" : "untied"));
   }
-  if (const auto further = find_any(config, {"num_nextn_predict_layers", "mtp_num_layers"})) {
+  if (const auto further = find_any(
+          config, {"num_nextn_predict_layers", "mtp_num_layers", "mtp_num_hidden_layers"})) {
     model.predict_layers = static_cast<int>(further->integer(0, most_layers));
   }
   if (family.learned_positions) {

@@ -10,12 +10,14 @@ constexpr std::string_view guide = "https://docs.axolotl.ai/docs/sequence_parall
 constexpr std::string_view validation =
     "https://github.com/axolotl-ai-cloud/axolotl/blob/main/src/axolotl/utils/schemas/validation.py";
 constexpr std::array stages{1, 2, 3};
-constexpr std::array<Way, 2> ways{{{.name = "batch_ring", .strategy = "ring", .source = guide},
-                                   {.name = "varlen_llama3",
-                                    .strategy = "all-gather",
-                                    .source = guide,
-                                    .layouts = contiguous_only,
-                                    .both = false}}};
+constexpr std::array<Way, 2> ways{
+    {{.name = "batch_ring", .strategy = "ring", .source = guide, .no_sinks = true},
+     {.name = "varlen_llama3",
+      .strategy = "all-gather",
+      .source = guide,
+      .layouts = contiguous_only,
+      .both = false,
+      .no_sinks = true}}};
 
 /// With packed samples ring-flash-attention takes one sequence at once
 /// (check_context_parallel_size).

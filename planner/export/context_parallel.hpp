@@ -70,13 +70,17 @@ inline constexpr std::array<Way, 2> torch_ways{{{.name = "alltoall",
                                                  .strategy = "zigzag-ring",
                                                  .source = torch_source,
                                                  .layouts = zigzag_only,
-                                                 .unit = 2},
+                                                 .unit = 2,
+                                                 .no_sinks = true,
+                                                 .no_windows = true},
                                                 {.name = "allgather",
                                                  .strategy = "all-gather",
                                                  .source = torch_source,
                                                  .layouts = zigzag_only,
                                                  .both = false,
-                                                 .unit = 2}}};
+                                                 .unit = 2,
+                                                 .no_sinks = true,
+                                                 .no_windows = true}}};
 
 /// Ulysses x ring of diffusion transformers, which attend in full: contiguous, Ulysses inside.
 constexpr std::array<Way, 3> diffusion_ways(std::string_view source) {

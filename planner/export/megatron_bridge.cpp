@@ -54,22 +54,21 @@ Snippet emit(const Launch& launch, const Way& way) {
   set("model.tensor_model_parallel_size", launch.tp);
   set("model.sequence_parallel", python(launch.tp > 1 && launch.tensor_sequence));
   set("model.pipeline_model_parallel_size", launch.pp);
-  if (launch.virtual_stages > 1) {
-    set("model.virtual_pipeline_model_parallel_size", launch.virtual_stages);
-  }
-  if (const std::string layout = layout_by_hand(launch); !layout.empty()) {
-    set("model.pipeline_model_parallel_layout", fmt::format("\"{}\"", layout));
-  }
+  // A recipe may have values of its own for all that follows: what the plan has not is said, too.
+  const std::string layout = layout_by_hand(launch);
+  set("model.virtual_pipeline_model_parallel_size", launch.virtual_stages > 1 && layout.empty()
+                                                        ? fmt::format("{}", launch.virtual_stages)
+                                                        : "None");
+  set("model.pipeline_model_parallel_layout",
+      layout.empty() ? "None" : fmt::format("\"{}\"", layout));
   const CountedEnds ends = counted_ends(launch);
-  if (ends.embedding) {
-    set("model.account_for_embedding_in_pipeline_split", "True");
-  }
-  if (ends.loss) {
-    set("model.account_for_loss_in_pipeline_split", "True");
-  }
+  set("model.account_for_embedding_in_pipeline_split", python(ends.embedding));
+  set("model.account_for_loss_in_pipeline_split", python(ends.loss));
   if (launch.model != nullptr && launch.model->experts.count > 0) {
     set("model.expert_model_parallel_size", launch.ep);
     set("model.expert_tensor_parallel_size", launch.etp);
+    set("model.moe_token_dispatcher_type",
+        launch.to_experts == Dispatcher::all_gather ? "\"allgather\"" : "\"alltoall\"");
   }
   set("model.context_parallel_size", launch.context());
   if (launch.context() > 1) {
@@ -80,12 +79,12 @@ Snippet emit(const Launch& launch, const Way& way) {
         fmt::format("[{}, {}]", launch.attention.ulysses, launch.attention.ring));
     set("dist.use_decentralized_pg", "False");
   }
-  if (launch.recompute.kind == Recompute::full) {
-    set("model.recompute_granularity", "\"full\"");
-    set("model.recompute_method", "\"uniform\"");
-    set("model.recompute_num_layers", 1);
-  } else if (launch.recompute.kind == Recompute::selective) {
-    set("model.recompute_granularity", "\"selective\"");
+  const bool full = launch.recompute.kind == Recompute::full;
+  const bool selective = launch.recompute.kind == Recompute::selective;
+  set("model.recompute_granularity", full ? "\"full\"" : selective ? "\"selective\"" : "None");
+  set("model.recompute_method", full ? "\"uniform\"" : "None");
+  set("model.recompute_num_layers", full ? "1" : "None");
+  if (selective) {
     set("model.recompute_modules",
         fmt::format("[\"{}\"]", fmt::join(megatron_names(launch.recompute.modules), "\", \"")));
   }
@@ -93,12 +92,12 @@ Snippet emit(const Launch& launch, const Way& way) {
   set("train.global_batch_size", launch.global_batch());
   set("ddp.use_distributed_optimizer", python(launch.zero >= 1));
   set("optimizer.use_distributed_optimizer", python(launch.zero >= 1));
-  if (launch.shard_copies > 1) {
-    set("ddp.num_distributed_optimizer_instances", launch.shard_copies);
-  }
+  set("ddp.num_distributed_optimizer_instances", launch.shard_copies);
+  set("ddp.overlap_grad_reduce", python(launch.dp * launch.context() > 1));
+  set("ddp.overlap_param_gather", python(launch.dp * launch.context() > 1 && launch.zero >= 1));
+  set("dist.use_megatron_fsdp", python(launch.zero >= 2));
+  set("ddp.use_megatron_fsdp", python(launch.zero >= 2));
   if (launch.zero >= 2) {
-    set("dist.use_megatron_fsdp", "True");
-    set("ddp.use_megatron_fsdp", "True");
     set("ddp.average_in_collective", "False");
     set("ddp.data_parallel_sharding_strategy",
         launch.zero == 2 ? "\"optim_grads\"" : "\"optim_grads_params\"");

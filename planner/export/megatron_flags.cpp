@@ -24,6 +24,9 @@ std::string pattern_of(const std::vector<bool>& layers) {
   return fmt::format("\"([{}]*{})\"", fmt::join(list, ","), layers.size() / piece);
 }
 
+/// A window counts the query's own token, TransformerEngine's left size does not.
+std::string left_of(std::int64_t window) { return fmt::format("{},0", window - 1); }
+
 void add_attention(Command& command, const Model& m) {
   if (m.latent.kv_rank > 0) {
     command.add("--multi-latent-attention");
@@ -35,7 +38,7 @@ void add_attention(Command& command, const Model& m) {
   }
   const bool some = std::ranges::find(m.narrow_layers, true) != m.narrow_layers.end();
   if (some && m.narrow_mask.kind == MaskKind::window) {
-    command.add("--window-size", fmt::format("{},0", m.narrow_mask.window));
+    command.add("--window-size", left_of(m.narrow_mask.window));
     command.add("--window-attn-skip-freq", pattern_of(m.narrow_layers));
   }
   if (m.attention_sinks) {
@@ -98,7 +101,7 @@ void add_window(Command& command, const Launch& launch) {
       launch.model != nullptr &&
       std::ranges::find(launch.model->narrow_layers, true) != launch.model->narrow_layers.end();
   if (const Mask& mask = launch.problem.mask; !some && mask.kind == MaskKind::window) {
-    command.add("--window-size", fmt::format("{},0", mask.window));
+    command.add("--window-size", left_of(mask.window));
   }
 }
 
@@ -273,6 +276,12 @@ void add_megatron_zero(Command& command, const Launch& launch) {
   }
   if (launch.zero >= 1) {
     command.add("--use-distributed-optimizer");
+  }
+  if (launch.dp * launch.context() > 1) {  // as the plan counts on; nothing overlaps unasked
+    command.add("--overlap-grad-reduce");
+    if (launch.zero >= 2) {
+      command.add("--overlap-param-gather");
+    }
   }
   if (launch.shard_copies > 1) {
     command.add("--num-distributed-optimizer-instances", launch.shard_copies);

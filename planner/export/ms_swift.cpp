@@ -14,13 +14,18 @@ constexpr std::string_view parameters =
 constexpr std::array stages{0, 1, 2, 3};
 constexpr std::array<Way, 3> ways{
     {{.name = "sequence_parallel_size", .strategy = "ulysses", .source = parameters, .unit = 1},
-     {.name = "sequence_parallel_size", .strategy = "zigzag-ring", .source = parameters, .unit = 2},
+     {.name = "sequence_parallel_size",
+      .strategy = "zigzag-ring",
+      .source = parameters,
+      .unit = 2,
+      .no_sinks = true},
      {.name = "sequence_parallel_size",
       .strategy = "usp",
       .source = parameters,
       .layouts = zigzag_only,
       .inner = Inner::ulysses,
-      .unit = 2}}};
+      .unit = 2,
+      .no_sinks = true}}};
 
 Cannot also(const SequencePlan& plan, const Problem& problem) {
   const int ulysses = std::gcd(problem.kv_heads, plan.ranks());

@@ -60,7 +60,9 @@ Snippet emit(const Launch& launch, const Way& way) {
   if (launch.format == GemmFormat::fp8) {
     command.add("--quantization", "fp8");
   }
-  command.add("--context-length", launch.problem.end());
+  constexpr std::int64_t kept_back =
+      6;  // tokens of a context that no prompt gets (max_req_input_len)
+  command.add("--context-length", launch.problem.end() + kept_back);
   // A longer prompt than a chunk is cut into several of them.
   if (const std::int64_t tokens = launch.problem.seq * launch.problem.batch;
       launch.problem.cached > 0 || tokens > least_chunk) {
@@ -69,6 +71,11 @@ Snippet emit(const Launch& launch, const Way& way) {
   if (launch.nodes > 1) {
     command.add("--nnodes", launch.nodes).add("--node-rank", "\"$NODE_RANK\"");
     command.add("--dist-init-addr", "\"$MASTER_ADDR:29500\"");
+    if (launch.dp > 1) {
+      snippet.notes.emplace_back(
+          "Replicas over several nodes SGLang has with --enable-dp-attention alone, which splits "
+          "other parts of a layer than the plan: run one server a node instead.");
+    }
   }
   snippet.blocks.push_back({.language = "bash", .file = "", .text = command.text()});
   snippet.notes.emplace_back("MODEL is a variable of yours.");

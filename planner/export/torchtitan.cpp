@@ -15,16 +15,22 @@ constexpr std::string_view parallel_dims =
     "https://github.com/pytorch/torchtitan/blob/main/torchtitan/distributed/parallel_dims.py";
 constexpr std::array stages{2, 3};
 constexpr std::array orders{"1f1b"sv, "interleaved"sv, "gpipe"sv};
-constexpr std::array<Way, 4> ways{
-    {torch_ways[0],
-     torch_ways[1],
-     {.name = "alltoall", .strategy = "ring", .source = configs, .unit = 1},
-     {.name = "allgather",
-      .strategy = "all-gather",
-      .source = configs,
-      .layouts = contiguous_only,
-      .both = false,
-      .unit = 1}}};
+constexpr std::array<Way, 4> ways{{torch_ways[0],
+                                   torch_ways[1],
+                                   {.name = "alltoall",
+                                    .strategy = "ring",
+                                    .source = configs,
+                                    .unit = 1,
+                                    .no_sinks = true,
+                                    .no_windows = true},
+                                   {.name = "allgather",
+                                    .strategy = "all-gather",
+                                    .source = configs,
+                                    .layouts = contiguous_only,
+                                    .both = false,
+                                    .unit = 1,
+                                    .no_sinks = true,
+                                    .no_windows = true}}};
 
 /// Layers of a virtual stage where there are not two to a rank, which interleaved schedules have
 /// unasked. 0: nobody has to say; nothing: torchtitan makes other stages of them.

@@ -61,7 +61,8 @@ Snippet emit(const Launch& launch, const Way&) {
   if (launch.format == GemmFormat::fp8) {
     command.add("--quantization", "fp8");
   }
-  command.add("--max-model-len", launch.problem.end());
+  // A prompt and one token of its answer, at least, which it refuses without.
+  command.add("--max-model-len", launch.problem.end() + 1);
   // A longer prompt than the budget of a pass is cut into several of them.
   if (launch.problem.cached > 0 || at_once(launch) > least_budget) {
     command.add("--enable-chunked-prefill");
@@ -73,6 +74,7 @@ Snippet emit(const Launch& launch, const Way&) {
   if (launch.nodes > 1) {
     command.add("--nnodes", launch.nodes).add("--node-rank", "\"$NODE_RANK\"");
     command.add("--master-addr", "\"$MASTER_ADDR\"");
+    command.add("$( ((NODE_RANK)) && echo --headless )");
   }
   snippet.blocks.push_back({.language = "bash", .file = "", .text = command.text()});
   snippet.notes.emplace_back("MODEL is a variable of yours.");

@@ -196,7 +196,7 @@ TEST_CASE("Megatron's flags say what a model's experts, latents, windows and sin
                            !ContainsSubstring("--kv-channels"));
   const std::string oss = command("--model gpt-oss-20b --seq 32K --ulysses 8");
   CHECK_THAT(oss, ContainsSubstring("--softmax-type learnable") &&
-                      ContainsSubstring("--window-size 128,0") &&
+                      ContainsSubstring("--window-size 127,0") &&
                       ContainsSubstring("--window-attn-skip-freq \"([1,0]*12)\""));
 }
 

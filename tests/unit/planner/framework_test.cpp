@@ -327,6 +327,7 @@ torchrun --nproc-per-node 8 --nnodes 4 --node-rank "$NODE_RANK" --master-addr "$
     --cp-comm-type a2a+p2p \
     --hierarchical-context-parallel-sizes 8 4 \
     --use-distributed-optimizer \
+    --overlap-grad-reduce \
     "${DATA_ARGS[@]}"
 )");
 }
@@ -382,9 +383,9 @@ TEST_CASE("servers know of what is cached, code around one call meets nothing of
     REQUIRE(result.cannot.empty());
     return result.snippet.blocks.front().text;
   };
-  CHECK_THAT(text("vllm"), ContainsSubstring("--max-model-len 131072") &&
+  CHECK_THAT(text("vllm"), ContainsSubstring("--max-model-len 131073") &&
                                ContainsSubstring("--max-num-batched-tokens 8192"));
-  CHECK_THAT(text("sglang"), ContainsSubstring("--context-length 131072") &&
+  CHECK_THAT(text("sglang"), ContainsSubstring("--context-length 131078") &&
                                  ContainsSubstring("--chunked-prefill-size 8192"));
   // In one pass as planned, where servers would make several of it.
   request.problem.cached = 0;

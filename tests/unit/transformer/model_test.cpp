@@ -290,7 +290,11 @@ TEST_CASE("a list of kinds that are all attention is no mix, and a null no chunk
   CHECK(llama(R"({"attn_type_list": [1, 1]})").not_costed.empty());
   CHECK_FALSE(llama(R"({"attn_type_list": [1, 0]})").not_costed.empty());
   const auto scout = [](std::string_view more) {
-    return llama(fmt::format(R"({{"model_type": "llama4_text"{}}})", more)).narrow_layers.size();
+    return read(fmt::format(R"({{"model_type": "llama4_text", "hidden_size": 4096,
+        "intermediate_size": 8192, "num_attention_heads": 32, "num_hidden_layers": 32,
+        "vocab_size": 32000, "max_position_embeddings": 262144{}}})",
+                            more))
+        .narrow_layers.size();
   };
   CHECK(scout("") == 32);
   CHECK(scout(R"(, "attention_chunk_size": null)") == 0);
