@@ -10,6 +10,9 @@ namespace {
 /// Keys that a block of the backward's kernels takes at once.
 constexpr std::int64_t key_block = 128;
 constexpr std::size_t first_with_whole_gradients = 91501;
+/// Before it the caller had to clear the sum that gradients of queries are added to
+/// (cudnn-frontend, scaled_dot_product_flash_attention.h), which we do not.
+constexpr std::size_t first_that_clears_sums = 90600;
 constexpr std::size_t first_with_masked_single_rows = 91000;
 /// A bug of Hopper's backward for "certain large head-dimension combinations" of keys and values
 /// (release notes of cudnn-frontend 1.14.1, which do not say which): from 9.11 on, until 9.13.
@@ -37,6 +40,12 @@ std::string version_why_not(std::size_t version) {
 std::string version_why_not(std::size_t version, const SdpaShape& shape, Phase phase) {
   if (std::string never = version_why_not(version); !never.empty()) {
     return never;
+  }
+  if (phase == Phase::backward && version < first_that_clears_sums) {
+    return fmt::format(
+        "cuDNN {} adds gradients of queries to memory that it does not clear (9.6 "
+        "does)",
+        version_text(version));
   }
   if (phase == Phase::backward && shape.k_rows % key_block != 0 &&
       version < first_with_whole_gradients) {

@@ -331,6 +331,7 @@ TEST_CASE("versions of cuDNN are refused what they are known to do wrongly") {
   CHECK(refused(91200, latent, Phase::backward));
   CHECK_FALSE(refused(91200, latent, Phase::forward));
   CHECK_FALSE(refused(91300, latent, Phase::backward));
+  CHECK_FALSE(cudnn::version_why_not(90501, rest, Phase::backward).empty());
   CHECK(cudnn::version_why_not(91500, rest, Phase::backward) ==
         "cuDNN 9.15.0 gives wrong gradients for 200 keys, which are no multiple of 128 (9.15.1 "
         "mended that)");

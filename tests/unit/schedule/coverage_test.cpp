@@ -160,6 +160,34 @@ TEST_CASE("a merge done twice is refused") {
                   "key tokens 0:16 twice: 'part' brings them, 'sum' already has them"});
 }
 
+TEST_CASE("what is no sum cannot be added up: nobody would see it counted twice") {
+  HandWritten w = ring_forward(2, Layout::contiguous, full);
+  SECTION("queries") {
+    w.insert(1, 0,
+             {compute,
+              Accumulate{.sum = w.buffer(1, "q"), .part = w.buffer(1, "q"), .tokens = w.home(1)}});
+    expect_refused(w, {"rank 1, op 0 accumulate (stream compute): adds up q, which is no sum"});
+  }
+  SECTION("logarithms of sums") {
+    w.insert(
+        0, w.ops[0].size(),
+        {compute,
+         Accumulate{.sum = w.buffer(0, "lse"), .part = w.buffer(0, "lse"), .tokens = w.home(0)}});
+    expect_refused(w, {"adds up lse, which is no sum"});
+  }
+}
+
+TEST_CASE("tiles that share tokens are refused, though they are as many as there should be") {
+  HandWritten w = ring_forward(2, Layout::contiguous, full);
+  const TokenSet half(TokenRange{.begin = tokens_per_rank / 2, .count = tokens_per_rank});
+  for (Buffer& buffer : w.buffers[1]) {
+    if (!buffer.tile.empty()) {
+      buffer.tile = half;
+    }
+  }
+  expect_refused(w, {"parts that share tokens: 0:16 and 8:16"});
+}
+
 TEST_CASE("a block computed twice is refused even if it is merged once") {
   HandWritten w = ring_forward(2, Layout::contiguous, full);
   const std::size_t last = w.index<AttentionForward>(1, 1);
