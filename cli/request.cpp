@@ -381,6 +381,7 @@ void Reader::drawn_documents(const std::string& text) {
                      packed.ends.size(), text, packed.least, packed.most),
          "--documents");
   request().problem.mask.document_ends = std::move(packed.ends);
+  request().drawn_documents = text;
   resolve("documents", text);
 }
 

@@ -109,6 +109,9 @@ struct Request {
   Problem problem;         // of one attention call
   AttentionTraits traits;  // likewise; a whole step's are its model's
   std::vector<AttentionBeside> beside;
+  /// What the mask's documents were drawn from (LengthDistribution::parse): a sequence of another
+  /// length has others. Empty: they were given.
+  std::string drawn_documents;
   std::optional<Model> model;  // train and prefill need one
   StepPhase phase = StepPhase::forward_backward;
   const sim::Cluster* cluster = nullptr;

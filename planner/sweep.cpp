@@ -1,6 +1,7 @@
 #include "planner/sweep.hpp"
 
 #include "base/named.hpp"
+#include "planner/packing.hpp"
 
 #include <algorithm>
 #include <array>
@@ -93,6 +94,11 @@ void side_by_side(std::size_t n, int threads, Tally& tally,
 SweepCell answered(const Request& line, std::int64_t seq, Tally& tally) {
   Request request = line;
   request.problem.seq = seq;
+  if (!request.drawn_documents.empty()) {
+    constexpr std::string_view option = "--documents";
+    const auto lengths = LengthDistribution::parse(request.drawn_documents, seq, option);
+    request.problem.mask.document_ends = typical_sequence(lengths, seq, option).ends;
+  }
   SweepCell cell{.seq = seq};
   cell.result = plan(request, [&](double, double) { return tally.go_on(); });
   if (!tally.go_on() && cell.result.candidates.empty()) {

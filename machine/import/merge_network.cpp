@@ -88,9 +88,12 @@ void adopt_common(Draft& d, std::vector<Adapter>& adapters) {
 }
 
 std::vector<Adapter> adapters_of(Draft& d) {
-  std::map<std::string, const CardFact*> facts;
-  for (const CardFact& card : d.facts.cards) {
-    facts.emplace(card.name, &card);
+  std::map<std::string, CardFact> facts;
+  for (const CardFact& port : d.facts.cards) {
+    const auto [at, first] = facts.emplace(port.name, port);
+    if (!first && port.up && !at->second.up) {  // of several ports one is enough
+      at->second = port;
+    }
   }
   std::vector<Adapter> adapters;
   if (d.layout) {
@@ -100,7 +103,7 @@ std::vector<Adapter> adapters_of(Draft& d) {
         a.nearest = between.way == Way::unknown ? a.nearest : std::min(a.nearest, between.way);
       }
       if (const auto known = facts.find(card.name); known != facts.end()) {
-        a.fact = *known->second;
+        a.fact = known->second;
       }
       adapters.push_back(std::move(a));
     }
@@ -109,7 +112,7 @@ std::vector<Adapter> adapters_of(Draft& d) {
     adopt_common(d, adapters);
   } else {
     for (const auto& [name, card] : facts) {
-      adapters.push_back({.name = name, .nearest = Way::sys, .fact = *card});
+      adapters.push_back({.name = name, .nearest = Way::sys, .fact = card});
     }
   }
   return adapters;

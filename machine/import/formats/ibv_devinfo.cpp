@@ -10,6 +10,7 @@
 #include "machine/import/format.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace spp::imports::formats::ibv_devinfo {
 namespace {
@@ -38,6 +39,7 @@ void read(const Source& source, Facts& facts) {
   CardFact card;
   int width = 0;
   double speed = 0;
+  bool of_port = false;  // what was read belongs to one
   const auto close = [&] {
     if (card.name.empty()) {
       return;
@@ -54,6 +56,18 @@ void read(const Source& source, Facts& facts) {
       card = {.name = *name, .rate = {}, .transport = "", .up = true, .place = source.at(i)};
       width = 0;
       speed = 0;
+      of_port = false;
+    } else if (value_of(line, "port")) {
+      if (std::exchange(of_port, true)) {  // a second one
+        close();
+        card = {.name = card.name,
+                .rate = {},
+                .transport = card.transport,
+                .up = true,
+                .place = source.at(i)};
+        width = 0;
+        speed = 0;
+      }
     } else if (const auto state = value_of(line, "state")) {
       card.up = state->starts_with("PORT_ACTIVE");
     } else if (const auto layer = value_of(line, "link_layer")) {

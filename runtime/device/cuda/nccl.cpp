@@ -15,7 +15,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <thread>
 #endif
@@ -71,11 +73,15 @@ class NcclCommunicator final : public DeviceCommunicator {
   ~NcclCommunicator() override {
     // All members end a communicator together: one that does not come must not hold us for ever.
     watchdog_.arm(true);
-    for (const auto& [key, comm] : groups_) {
-      close(comm);
+    while (!groups_.empty()) {
+      const auto first = groups_.begin();
+      close(first->second, [&] { groups_.erase(first); });
+      if (aborted_) {
+        return;
+      }
     }
     if (world_ != nullptr) {
-      close(world_);
+      close(world_, [&] { world_ = nullptr; });
     }
   }
   NcclCommunicator(const NcclCommunicator&) = delete;
@@ -206,6 +212,7 @@ class NcclCommunicator final : public DeviceCommunicator {
     if (aborted_.exchange(true)) {
       return;
     }
+    const std::scoped_lock lock(ending_);  // what is destroyed is none of these any more
     api_.group_start();
     for (const auto& [key, comm] : groups_) {
       api_.abort(comm);
@@ -228,7 +235,8 @@ class NcclCommunicator final : public DeviceCommunicator {
 
   /// Non-blocking communicators are finalized before they are destroyed. Nothing is left of those
   /// that were aborted.
-  void close(ncclComm_t comm) const {
+  /// `forget`: takes it from what abort() ends.
+  void close(ncclComm_t comm, const std::function<void()>& forget) {
     if (aborted_) {
       return;
     }
@@ -242,8 +250,12 @@ class NcclCommunicator final : public DeviceCommunicator {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
       api_.async_error(comm, &state);
     }
-    if (aborted_) {
-      return;
+    {
+      const std::scoped_lock lock(ending_);
+      if (aborted_) {
+        return;
+      }
+      forget();
     }
     if (state == ncclSuccess) {
       api_.destroy(comm);
@@ -440,6 +452,7 @@ class NcclCommunicator final : public DeviceCommunicator {
   NcclApi api_;
   Transport& transport_;
   Seconds timeout_;
+  std::mutex ending_;  // of what abort() ends, and what is destroyed
   ncclComm_t world_ = nullptr;
   ncclComm_t made_ = nullptr;  // where a split in progress writes
   std::map<CommunicatorKey, ncclComm_t, ByKey> groups_;

@@ -361,6 +361,18 @@ TEST_CASE("ibstat and ibv_devinfo give adapters' rates, and which are down") {
   const MachineSpec one = machine_of({verbose}, {.gpu = "h100", .gpus_per_node = 8});
   CHECK(one.inter->transport.name == "ib");
   CHECK(one.inter->rate_per_nic.value == Bandwidth(50e9));
+  // Of two ports, whichever it is, one is enough.
+  for (const std::string_view states : {"PORT_ACTIVE,PORT_DOWN", "PORT_DOWN,PORT_ACTIVE"}) {
+    const std::size_t comma = states.find(',');
+    std::string both = "hca_id: mlx5_0\n";
+    for (const std::string_view state : {states.substr(0, comma), states.substr(comma + 1)}) {
+      both += fmt::format("\tport: 1\n\t\tstate: {} (4)\n\t\tlink_layer: InfiniBand\n", state);
+      both += "\t\tactive_width: 4X (2)\n\t\tactive_speed: 50.0 Gbps (64)\n";
+    }
+    const MachineSpec m2 = machine_of({text(both, "ibv.txt")}, {.gpu = "h100", .gpus_per_node = 8});
+    REQUIRE(m2.inter.has_value());
+    CHECK(m2.inter->rate_per_nic.value == Bandwidth(25e9));
+  }
 }
 
 TEST_CASE("adapters that files call differently have the rate that all of them have") {

@@ -2,6 +2,7 @@
 #include "planner/sweep.hpp"
 
 #include "machine/machine.hpp"
+#include "planner/packing.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
 
@@ -68,6 +69,25 @@ TEST_CASE("a cell of a sweep is what plan answers") {
     CHECK(cell.result.candidates[0].predicted.step == answer.candidates[0].predicted.step);
     CHECK(cell.result.ties == answer.ties);
   }
+}
+
+TEST_CASE("documents that are drawn are drawn for each length") {
+  const sim::Cluster cluster = two_nodes();
+  Request line = attention_on(cluster, 8);
+  line.drawn_documents = "lognormal:median=4K,sigma=1";
+  const auto drawn = [&](std::int64_t seq) {
+    return typical_sequence(LengthDistribution::parse(line.drawn_documents, seq, "test"), seq,
+                            "test")
+        .ends;
+  };
+  line.problem.mask = {.kind = MaskKind::causal, .document_ends = drawn(32768)};
+  const SweepResult result =
+      sweep({.lines = {line}, .lengths = {32768, 65536}, .boundaries = false});
+  Request alone = line;
+  alone.problem.seq = 65536;
+  alone.problem.mask.document_ends = drawn(65536);
+  CHECK(result.cells[0][1].result.candidates.at(0).predicted.step ==
+        plan(alone).candidates.at(0).predicted.step);
 }
 
 TEST_CASE("a sweep tells the same with one thread and with five") {
