@@ -53,7 +53,7 @@ struct HeldWeights {
 };
 HeldWeights held_weights(const TensorOps& ops, const LayerSplit& split);
 
-/// Numbers of vocabulary tables that a stage of a training step uses and that another one counts: a
+/// Numbers of vocabulary tables that a stage uses and that another one counts: a
 /// loss head that is the embedding, and what layers read that predict further tokens. `first`,
 /// `last`: of the ends of the model.
 std::int64_t tables_copied(const Stage& stage, bool tied, const HeldWeights& first,

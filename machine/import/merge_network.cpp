@@ -1,5 +1,6 @@
 // The network between nodes, from the adapters that files list: those near GPUs count, at the rate
-// that ibstat, ibv_devinfo or NCCL give; `nvidia-smi topo -m` gives none.
+// that ibstat, ibv_devinfo or NCCL give; `nvidia-smi topo -m` gives none. One
+// decision from a list to a network, hence one file.
 #include "base/error.hpp"
 #include "machine/import/draft.hpp"
 

@@ -1,6 +1,6 @@
 // What other programs print about machines: read format by format, and put together. The tables are
 // written after the traits of public captures; files of tests/support/data/machines/ say their
-// source.
+// source. One table of formats, hence one file.
 #include "base/error.hpp"
 #include "base/file.hpp"
 #include "machine/import/format.hpp"

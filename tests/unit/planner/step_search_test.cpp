@@ -1,5 +1,5 @@
 // The search over whole steps against asking for every plan; the rules it keeps; its answers'
-// reasons.
+// reasons. Mirrors one class, hence one file.
 #include "machine/machine.hpp"
 #include "planner/decisions.hpp"
 #include "planner/step.hpp"

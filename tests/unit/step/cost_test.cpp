@@ -1,3 +1,4 @@
+// Mirrors one header, hence one file.
 #include "step/cost.hpp"
 
 #include "step/stages.hpp"
