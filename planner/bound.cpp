@@ -52,17 +52,21 @@ BoundModel::BoundModel(const sim::Cluster& cluster, const Problem& problem,
 }
 
 BoundModel::Geometry BoundModel::geometry(const RankGroup& group, RankOrder order) const {
+  const auto spread = [&](int most, bool evenly) {
+    const int local = std::min(group.size, most);
+    return Geometry{.local = local, .crosses = local < group.size, .even = evenly};
+  };
   if (nodes_ == 1) {
-    return {.local = group.size, .crosses = false};
+    return spread(group.size, true);
   }
   if (order == RankOrder::block) {
-    const int local = std::min(group.size, std::max(1, per_node_ / group.stride));
-    return {.local = local, .crosses = local < group.size};
+    const int most = (per_node_ + group.stride - 1) / group.stride;
+    const bool divides = group.stride >= per_node_ || per_node_ % group.stride == 0;
+    return spread(most, divides && (most % group.size == 0 || group.size % most == 0));
   }
   // Cyclic: member i sits on node (first + i*stride) mod nodes.
   const int period = nodes_ / std::gcd(group.stride, nodes_);
-  const int local = std::max(1, group.size / period);
-  return {.local = local, .crosses = period > 1 && group.size > 1};
+  return spread((group.size + period - 1) / period, group.size % period == 0);
 }
 
 BoundModel::TermTime BoundModel::term(const CommTerm& t, const SequencePlan& plan,
@@ -83,17 +87,18 @@ BoundModel::TermTime BoundModel::term(const CommTerm& t, const SequencePlan& pla
                        calls * std::min(intra_.latency[kind], inter_.latency[kind])};
   }
   if (!g.crosses) {
-    return {.seconds = inside, .shared = bytes / intra_.capacity};
+    return {.seconds = inside, .port = bytes / intra_.capacity};
   }
   // `crossing` bytes of each rank leave the node, through a NIC that `sharing` ranks use so.
   const auto across = [&](double crossing, double sharing) {
     return TermTime{
         .seconds = std::max(crossing / inter_.rate[kind], crossing * sharing / inter_.capacity),
-        .shared = crossing * sharing / inter_.capacity};
+        .nic = crossing * sharing / inter_.capacity};
   };
   // Collectives add to kernels: where a mask makes some ranks slower than others, their collectives
   // need not fall together, and only a rank's own bytes count. All bytes of rings must pass anyhow.
-  const double in_step = balanced_mask_ ? per_nic_ : 1.0;
+  // So do those of nodes that have unequally many members.
+  const double in_step = balanced_mask_ && g.even ? per_nic_ : 1.0;
   switch (t.kind) {
     case CommKind::all_to_all: {
       const double remote = static_cast<double>(t.group_size - g.local) / (t.group_size - 1);
@@ -107,7 +112,8 @@ BoundModel::TermTime BoundModel::term(const CommTerm& t, const SequencePlan& pla
     case CommKind::send_recv: {
       // A ring's hop leaves the node at one rank of the node, or at all of them.
       const double rings_per_node = static_cast<double>(per_node_) / g.local;
-      const double sharing = g.local == 1 ? per_nic_ : std::max(1.0, rings_per_node / nics_);
+      const double of_a_nic = g.local == 1 ? per_nic_ : std::max(1.0, rings_per_node / nics_);
+      const double sharing = g.even ? of_a_nic : 1.0;
       TermTime time = across(bytes, sharing);
       time.seconds += calls * intra_.latency[kind];
       return time;
@@ -149,7 +155,8 @@ double BoundModel::attention_call(const ClosedForm& form, const SequencePlan& pl
   double gathers = 0;
   double beside = 0;  // the part of gathers and scatters that exchange and return overlap with
   double longest_ring = 0;
-  double all_rings = 0;
+  double of_ports = 0;  // all rings, on a link used to capacity
+  double of_nics = 0;
   const double q = heads_per_kv_;
   for (const CommTerm& t : form.comm()) {
     const TermTime time = term(t, plan, mesh);
@@ -170,14 +177,15 @@ double BoundModel::attention_call(const ClosedForm& form, const SequencePlan& pl
         break;
       case CommKind::send_recv:
         longest_ring = std::max(longest_ring, time.seconds);
-        all_rings += time.shared;
+        of_ports += time.port;
+        of_nics += time.nic;
         break;
     }
   }
   const double collectives = std::max(all_to_all, gathers + std::max(0.0, walk.exchange - beside));
   const double serial = std::max(walk.kernels, walk.core + collectives) + walk.sms;
   return std::max(
-      {serial, walk.kernels + walk.cpu, longest_ring, all_rings, all_cores(form, phase)});
+      {serial, walk.kernels + walk.cpu, longest_ring, of_ports, of_nics, all_cores(form, phase)});
 }
 
 }  // namespace spp

@@ -49,15 +49,17 @@ class BoundModel {
 
  private:
   struct Geometry {
-    int local = 1;         // members of a group in one node
+    int local = 1;         // members of a group in one node, at most
     bool crosses = false;  // the group has members in several nodes
+    bool even = true;      // equally many in each
   };
   /// Seconds that the cores need for everything; 0 for GPUs.
   [[nodiscard]] double all_cores(const ClosedForm& form, Phase phase) const;
   [[nodiscard]] Geometry geometry(const RankGroup& group, RankOrder order) const;
   struct TermTime {
     double seconds = 0;  // of its ops, one after the other
-    double shared = 0;   // of its bytes, on a link used to capacity
+    double port = 0;     // of its bytes, on a GPU's port used to capacity
+    double nic = 0;      // on a NIC
   };
   [[nodiscard]] TermTime term(const CommTerm& term, const SequencePlan& plan,
                               const AttentionMesh& mesh) const;

@@ -234,11 +234,19 @@ AllReduceCost all_reduce_cost(Bytes bytes, const RankGroup& group, const Placeme
                ? in_node(bytes, group.size, cluster, options)
                : scatter_gather(bytes, group, placement, Scope::intra);
   }
-  return cluster.machine().inter->transport.all_reduce_across
-             ? across_nodes(bytes, group.size,
-                            nodes_of(group.size, static_cast<int>(nodes.size()), cluster), cluster,
-                            options)
-             : scatter_gather(bytes, group, placement, Scope::inter);
+  if (!cluster.machine().inter->transport.all_reduce_across) {
+    return scatter_gather(bytes, group, placement, Scope::inter);
+  }
+  AllReduceCost cost =
+      across_nodes(bytes, group.size, nodes_of(group.size, static_cast<int>(nodes.size()), cluster),
+                   cluster, options);
+  // Trees and switches pass at least one leaf's sum out and the whole one in.
+  const bool twice = cost.algorithm == "ring";
+  const Bytes passed(
+      std::llround(twice ? sent_in_ring(bytes.as_double(), group.size) : bytes.as_double()));
+  cost.time =
+      std::max(cost.time, leaf_time(CommKind::all_reduce, group, group.rank(0), passed, placement));
+  return cost;
 }
 
 }  // namespace spp::sim

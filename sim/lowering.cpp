@@ -298,6 +298,24 @@ Seconds shared_links_time(CommKind kind, const RankGroup& group, Rank self, Byte
   return Seconds(busiest);
 }
 
+Seconds leaf_time(CommKind kind, const RankGroup& group, Rank self, Bytes sent,
+                  const Placement& placement) {
+  const Cluster& cluster = placement.cluster();
+  const LinkId out = cluster.link(LinkKind::leaf_out, placement.gpu(self));
+  if (!out.valid()) {
+    return Seconds(0);
+  }
+  int members = 0;
+  for (int i = 0; i < group.size; ++i) {
+    members += cluster.link(LinkKind::leaf_out, placement.gpu(group.rank(i))) == out ? 1 : 0;
+  }
+  const double others = group.size - members;
+  const double bytes = kind == CommKind::all_to_all
+                           ? sent.as_double() * members * others / (group.size - 1)
+                           : sent.as_double();
+  return others > 0 ? Seconds(bytes / cluster.links()[out.index()].capacity.value()) : Seconds(0);
+}
+
 Seconds collective_time(CommKind kind, const RankGroup& group, Bytes sent,
                         const Placement& placement) {
   if (group.size < 2 || sent.value() == 0) {
@@ -340,7 +358,8 @@ Seconds collective_time(CommKind kind, const RankGroup& group, Bytes sent,
     latency = std::max(latency, flow.latency);
   }
   const double shared = shared_links_time(kind, group, self, sent, placement).count();
-  return Seconds(latency + std::max({across, inside, shared}));
+  const double leaf = leaf_time(kind, group, self, sent, placement).count();
+  return Seconds(latency + std::max({across, inside, shared, leaf}));
 }
 
 }  // namespace spp::sim

@@ -86,6 +86,12 @@ void lower(CommKind kind, const RankGroup& group, Rank self, Bytes sent, const P
 Seconds shared_links_time(CommKind kind, const RankGroup& group, Rank self, Bytes sent,
                           const Placement& placement);
 
+/// In which the uplinks of `self`'s leaf pass what leaves it: of an all-to-all what its members
+/// send to all others, of rings what one rank sends, since all of them, each with its part, pass
+/// from leaf to leaf once. 0 where no leaf's uplinks are shared.
+Seconds leaf_time(CommKind kind, const RankGroup& group, Rank self, Bytes sent,
+                  const Placement& placement);
+
 /// Members of the group of a collective, and the time it takes when it has the network for itself:
 /// a closed form of the same lowering, as fast as the busiest link that its members share allows.
 /// `sent` = bytes that each rank sends in the call.

@@ -56,6 +56,10 @@ Cluster thinned(const Cluster& cluster, int stride, int ranks) {
   }
   const int left = per_node / share;
   machine.gpus_per_node.value = left;
+  if (machine.fabric.nodes_per_leaf) {
+    std::int64_t& leaf = machine.fabric.nodes_per_leaf->value;
+    leaf = std::max<std::int64_t>(1, leaf / ((stride + per_node - 1) / per_node));
+  }
   if (share > 1) {
     machine.sockets.value = dividing(left, static_cast<int>(machine.sockets.value));
     if (machine.gpus_per_pcie_switch) {

@@ -1,6 +1,6 @@
 // Every n-th GPU of a cluster as a cluster of its own: what the members of one group along an outer
 // axis see when all such groups talk at once. Ports of GPUs are whole, what GPUs share (NICs, PCIe
-// switches, host bridges, links between sockets) is a group's part of it.
+// switches, host bridges, links between sockets, uplinks of leaves) is a group's part of it.
 #pragma once
 
 #include "sim/cluster.hpp"

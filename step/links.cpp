@@ -90,12 +90,18 @@ Seconds StepLinks::message(Bytes bytes) const {
   const sim::Cluster& cluster = axes_[index(StepAxis::stages)].view->cluster;
   // The slowest hop sets the pace: some stages may share a node, others not.
   sim::Scope scope = sim::Scope::intra;
+  Seconds uplinks(0);
   for (int stage = 1; stage < size(StepAxis::stages); ++stage) {
     scope = cluster.scope(stage - 1, stage) == sim::Scope::inter ? sim::Scope::inter : scope;
+    const LinkId leaf = cluster.link(sim::LinkKind::leaf_out, stage - 1);
+    if (leaf.valid() && leaf != cluster.link(sim::LinkKind::leaf_out, stage)) {
+      uplinks = bytes / cluster.links()[leaf.index()].capacity;
+    }
   }
   const double shared = scope == sim::Scope::inter ? cluster.gpus_per_nic() : 1;
-  return cluster.transport(scope).time(CommKind::send_recv, bytes, cluster.nominal_rate(scope)) *
-         shared;
+  return std::max(uplinks, cluster.transport(scope).time(CommKind::send_recv, bytes,
+                                                         cluster.nominal_rate(scope)) *
+                               shared);
 }
 
 int StepLinks::nodes(StepAxis axis) const {

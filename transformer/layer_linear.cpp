@@ -102,8 +102,8 @@ LayerTensorId delta_rule(const Model& model, ListWriter& list, Projected& p, Lay
   return out;
 }
 
-/// Kernels keep dt and its sum over the chunk in fp32, and the output (mamba_ssm/ops/triton/
-/// ssd_combined.py).
+/// Of what comes before the convolution, and of the output, the backward computes all else again
+/// (mamba_ssm/ops/triton/ssd_combined.py, MambaSplitConv1dScanCombinedFn).
 LayerTensorId state_space(const Model& model, ListWriter& list, const Projected& p,
                           LayerTensorId dt) {
   const StateScan& scan = model.linear->scan;
@@ -113,8 +113,7 @@ LayerTensorId state_space(const Model& model, ListWriter& list, const Projected&
                              .weights = 3 * std::int64_t{scan.value_heads}},  // A_log, D, dt_bias
             .reads = {p.q, p.k, p.v, dt},
             .writes = {out},
-            .keeps = {p.q, p.k, p.v, dt, out},
-            .statistics = 2 * std::int64_t{scan.value_heads},
+            .keeps = {dt, out},
             .modules = {RecomputeModule::core_attention}});
   return out;
 }

@@ -93,7 +93,7 @@ constexpr std::array families{
     Family{.model_type = "nemotron", .gated_mlp = false, .norm_bias = true},
     Family{.model_type = "apertus", .gated_mlp = false, .qk_norm = true},
     Family{.model_type = "chatglm", .attention_bias = true},
-    Family{.model_type = "qwen2_moe", .attention_bias = true},
+    Family{.model_type = "qwen2_moe", .attention_bias = true, .shared_gate = true},
     Family{.model_type = "qwen3_moe", .qk_norm = true},
     Family{.model_type = "deepseek_v2"},
     Family{.model_type = "deepseek_v3", .router_bias = true},

@@ -28,6 +28,7 @@ struct Family {
   bool router_bias = false;    // of experts: gpt-oss; DeepSeek-V3's correction of their scores
   bool expert_bias = false;    // of the experts' matrices
   bool shared_expert = false;  // one beside the routed ones, as wide
+  bool shared_gate = false;    // of the shared ones: a number a token
   bool sinks = false;          // of attention: a learned logit a head
   bool four_times = false;     // an MLP four times as wide as the stream where no width is said
   bool encoder = false;        // its attention looks both ways

@@ -232,9 +232,20 @@ std::optional<std::string> read_expert_layers(const JsonView& config, std::int64
           config, {"decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval"})) {
     experts.every = step->integer(1, most_layers);
   }
+  bool mixed = false;
+  if (const auto kinds = config.find("mlp_layer_types")) {
+    std::vector<bool> dense;
+    for (const JsonView& kind : kinds->elements()) {
+      dense.push_back(kind.string() == "dense");
+    }
+    dense.resize(static_cast<std::size_t>(layers), false);
+    const auto first = std::ranges::find(dense, false);
+    experts.dense_layers = first - dense.begin();
+    mixed = std::find(first, dense.end(), true) != dense.end();
+  }
   const auto last = config.find("moe_layer_end_index");
   const bool ends = last && last->value() != -1 && last->integer(0, most_layers) + 1 < layers;
-  if (experts_uneven(config) || ends) {
+  if (experts_uneven(config) || ends || mixed) {
     return fmt::format("experts in some layers only ({} experts)", experts.count);
   }
   return std::nullopt;
@@ -260,6 +271,7 @@ void read_experts(const JsonView& config, const Family& family, Model& model,
   const PerLayer wide = ffn ? per_layer(*ffn, most_ffn) : PerLayer{.value = model.ffn};
   e.ffn = wide.value;
   e.router_bias = family.router_bias;
+  e.shared_gate = family.shared_gate;
   e.bias = family.expert_bias;
   bool uneven = wide.varies;
   if (const auto shared = find_any(config, {"n_shared_experts", "num_shared_experts",

@@ -99,6 +99,12 @@ std::optional<std::string> read_one_by_one(const Published& p) {
       m.experts.latent = latent->integer(1, most_width);
     }
   }
+  const auto further = p.config.find("num_nextn_predict_layers");
+  if (further && further->integer(0, most_layers) > 0) {
+    m.assumed.emplace_back(
+        "layers that predict further tokens are one block each, like the last layer (attention "
+        "before their experts is not counted)");
+  }
   m.linear = mamba2(p);
   m.rope = false;
   return std::nullopt;

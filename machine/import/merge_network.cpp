@@ -92,8 +92,16 @@ std::vector<Adapter> adapters_of(Draft& d) {
   std::map<std::string, CardFact> facts;
   for (const CardFact& port : d.facts.cards) {
     const auto [at, first] = facts.emplace(port.name, port);
-    if (!first && port.up && !at->second.up) {  // of several ports one is enough
-      at->second = port;
+    CardFact& card = at->second;
+    if (!first && port.up && !card.up) {  // of several ports one is enough
+      card = port;
+    } else if (!first && port.up && port.rate && card.place.file == port.place.file) {
+      d.assume(
+          "inter.rate_per_nic",
+          fmt::format("one port of {}: it is listed as up more than once, and whether these are "
+                      "ports or nodes is not said",
+                      card.name),
+          to_string(port.place));
     }
   }
   std::vector<Adapter> adapters;

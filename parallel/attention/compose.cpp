@@ -210,7 +210,10 @@ Schedule compose(const Problem& requested, const SequencePlan& plan, Phase phase
   const bool uniform = (s.problem.mask.document_ends.empty() || deals_documents(plan.layout)) &&
                        !by_work(plan.layout);
   if (cores.ring_symmetric && uniform && s.problem.mask.kind == MaskKind::full) {
-    s.symmetry.push_back({.axis = "ring", .under = AxisMoves::rotations});
+    // The two chunks of zigzag's last rank are one tile.
+    const bool joined = cores.ring_alike && chunk_layout(plan.layout) == Layout::zigzag;
+    s.symmetry.push_back(
+        {.axis = "ring", .under = joined ? AxisMoves::alike : AxisMoves::rotations});
   } else if (cores.ring_alike && chunk_layout(plan.layout) != Layout::contiguous && uniform &&
              s.problem.mask.kind == MaskKind::causal) {
     s.symmetry.push_back({.axis = "ring", .under = AxisMoves::alike});

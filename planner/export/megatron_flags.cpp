@@ -59,6 +59,9 @@ void add_experts(Command& command, const Launch& launch) {
   command.add("--moe-ffn-hidden-size", e.ffn);
   if (e.shared > 0) {
     command.add("--moe-shared-expert-intermediate-size", e.shared_ffn);
+    if (e.shared_gate) {
+      command.add("--moe-shared-expert-gate");
+    }
   }
   if (e.dense_layers > 0 || e.every > 1) {
     std::vector<bool> routed;
@@ -247,6 +250,12 @@ void note_model(Snippet& snippet, const Launch& launch) {
         "No flag of Megatron-LM asks for the {}activation of {}'s MLP: without gated_linear_unit "
         "and activation_func in your TransformerConfig it has another one.",
         launch.model->gated_mlp ? "gated " : "", launch.model->name));
+  }
+  if (launch.model != nullptr && launch.model->branch_norms) {
+    snippet.notes.push_back(
+        fmt::format("No flag of Megatron-LM norms what attention and MLP give back, as {} does: "
+                    "without a layer spec of your own it trains another model.",
+                    launch.model->name));
   }
   if (launch.model == nullptr && launch.problem.v_dim() != launch.problem.head_dim) {
     snippet.notes.emplace_back(fmt::format(

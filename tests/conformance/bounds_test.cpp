@@ -57,6 +57,26 @@ TEST_CASE("no plan is faster than its bounds, and the walked bound is simulated 
   check_bounds(request);
 }
 
+TEST_CASE("bounds hold of groups that nodes are no multiples of") {
+  struct World {
+    std::string machine;
+    int nodes, gpus;
+    MaskKind mask;
+  };
+  const World world = GENERATE(
+      World{"dgx-h100", 3, 24, MaskKind::full},  // rings of 3, 6 and 12 ranks on nodes of 8
+      World{"dgx-h100", 2, 12, MaskKind::full},  // the second node half used
+      World{"dgx-h100", 6, 48, MaskKind::causal}, World{"p4d", 3, 24, MaskKind::full},
+      World{"cloud-a100-ethernet", 3, 24, MaskKind::full},
+      World{"dgx-h100", 4, 32, MaskKind::full});
+  const sim::Cluster cluster = cluster_of(world.machine, world.nodes);
+  Request request = bare_request(cluster, 16384 * 3);
+  request.gpus = world.gpus;
+  request.problem.mask = {.kind = world.mask};
+  INFO(world.machine << ", " << world.gpus << " GPUs");
+  check_bounds(request);
+}
+
 TEST_CASE("no plan behind cached keys is faster than its bounds") {
   const sim::Cluster cluster = cluster_of("dgx-h100", 2);
   Request request = bare_request(cluster, 16384);

@@ -362,7 +362,8 @@ TEST_CASE("ibstat and ibv_devinfo give adapters' rates, and which are down") {
   CHECK(one.inter->transport.name == "ib");
   CHECK(one.inter->rate_per_nic.value == Bandwidth(50e9));
   // Of two ports, whichever it is, one is enough.
-  for (const std::string_view states : {"PORT_ACTIVE,PORT_DOWN", "PORT_DOWN,PORT_ACTIVE"}) {
+  for (const std::string_view states :
+       {"PORT_ACTIVE,PORT_DOWN", "PORT_DOWN,PORT_ACTIVE", "PORT_ACTIVE,PORT_ACTIVE"}) {
     const std::size_t comma = states.find(',');
     std::string both = "hca_id: mlx5_0\n";
     for (const std::string_view state : {states.substr(0, comma), states.substr(comma + 1)}) {
@@ -372,6 +373,9 @@ TEST_CASE("ibstat and ibv_devinfo give adapters' rates, and which are down") {
     const MachineSpec m2 = machine_of({text(both, "ibv.txt")}, {.gpu = "h100", .gpus_per_node = 8});
     REQUIRE(m2.inter.has_value());
     CHECK(m2.inter->rate_per_nic.value == Bandwidth(25e9));
+    const bool two = states.find("DOWN") == std::string_view::npos;
+    CHECK((assumed(m2, "inter.rate_per_nic").find("listed as up more than once") !=
+           std::string::npos) == two);
   }
 }
 

@@ -1,6 +1,8 @@
 // What communication ops put on the network.
 #include "sim/lowering.hpp"
 
+#include "sim/all_reduce.hpp"
+#include "sim/thinned.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
 #include "tests/support/worlds.hpp"
@@ -272,4 +274,38 @@ TEST_CASE("members below one bridge share it, those that have links of their own
   CHECK(shared("8xl20-pcie", CommKind::all_gather) == Approx(4e-3));
   CHECK(shared("8xl20-pcie", CommKind::all_to_all) == Approx(4e-3));
   CHECK(shared("dgx-h100", CommKind::all_gather) == 0);
+}
+
+TEST_CASE("the uplinks of a leaf pass what leaves it, whatever group sends it") {
+  Catalog catalog(test::source_path("topologies"));
+  const auto cluster_of = [&](double oversubscription) {
+    MachineSpec machine = catalog.machine("dgx-h100", "test");
+    machine.fabric.nodes_per_leaf->value = 2;
+    machine.fabric.oversubscription.value = oversubscription;
+    return Cluster(machine, 4, 32);
+  };
+  const Cluster whole = cluster_of(1);
+  const Cluster thin = cluster_of(4);
+  const auto time = [](const Cluster& cluster, CommKind kind, int stride, int size) {
+    const Cluster view = thinned(cluster, stride, size);
+    const Placement placement(view, size, RankOrder::block);
+    const RankGroup group{.first = 0, .stride = 1, .size = size};
+    const Bytes bytes(1'000'000'000);
+    return kind == CommKind::all_reduce ? all_reduce_cost(bytes, group, placement).time.count()
+                                        : collective_time(kind, group, bytes, placement).count();
+  };
+  // All ranks: of an all-to-all half the bytes leave a leaf, of rings as much as one rank sends
+  // (a quarter of two nodes' cards instead of one node's).
+  CHECK(time(thin, CommKind::all_gather, 1, 32) ==
+        Approx(2 * time(whole, CommKind::all_gather, 1, 32)).epsilon(0.05));
+  CHECK(time(thin, CommKind::all_to_all, 1, 32) > 2 * time(whole, CommKind::all_to_all, 1, 32));
+  // One rank a leaf: every byte leaves it, through a sixteenth of the uplinks.
+  for (const CommKind kind : {CommKind::all_to_all, CommKind::all_gather, CommKind::reduce_scatter,
+                              CommKind::all_reduce}) {
+    CHECK(time(thin, kind, 16, 2) > 3 * time(whole, kind, 16, 2));
+    CHECK(time(thin, kind, 1, 8) == time(whole, kind, 1, 8));  // inside a node
+  }
+  const Cluster strided = thinned(thin, 16, 2);
+  CHECK(strided.links()[strided.link(LinkKind::leaf_out, 0).index()].capacity.value() ==
+        Approx(strided.links()[strided.link(LinkKind::nic_out, 0).index()].capacity.value() / 4));
 }

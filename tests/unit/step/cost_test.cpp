@@ -231,6 +231,23 @@ TEST_CASE("copied hidden states travel whole, or in parts that the next stage ga
   CHECK(tiny.cost(plan).total() == split);
 }
 
+TEST_CASE("messages between stages under different leaves share the uplinks") {
+  TinyStep tiny;
+  const auto message = [&](double oversubscription, int pipeline) {
+    MachineSpec machine = tiny.machine;
+    machine.fabric.nodes_per_leaf->value = 1;
+    machine.fabric.oversubscription.value = oversubscription;
+    const sim::Cluster cluster(machine, 2, 16);
+    GroupTimes groups(cluster);
+    return StepLinks(groups, {.data = 16 / pipeline, .pipeline = pipeline})
+        .message(Bytes(1'000'000'000))
+        .count();
+  };
+  CHECK(message(4, 2) == Approx(4 * message(1, 2)).epsilon(0.02));
+  CHECK(message(1, 16) == message(1, 2));
+  CHECK(message(8, 16) == Approx(message(1, 2)).epsilon(0.02));  // one of a node's ranks sends
+}
+
 TEST_CASE("micro-batches add their gradients where an offloaded optimizer keeps them") {
   TinyStep tiny;
   tiny.practice.host_add.value = Seconds(1);

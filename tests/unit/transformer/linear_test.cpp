@@ -94,6 +94,9 @@ TEST_CASE("a Mamba2 layer has groups of keys and queries, and one gate a head") 
   CHECK(
       names_of(forward) ==
       "norm 1, linear in, short convolution, state-space scan, gated norm, linear out, residual 1");
+  // Kept of a token: norm 8 and a number in fp32, in 8, convolution 20, scan 4 + 8, gated norm 8
+  // and a number of each group, out 8; of what the convolution gives nothing.
+  CHECK(kept_bytes(ops, {.tokens = 1}, {}) == Bytes(2 * (8 + 8 + 20 + 4 + 8 + 8 + 8) + 4 * 3));
   // 6 tokens: 4 heads of 4 * 2 * 3 + 8 * 2, 2 groups of 8 * 3.
   CHECK(scan_in(forward).flops() == FlopCount(6 * (4 * (24 + 16) + 2 * 24)));
 }

@@ -321,6 +321,16 @@ TEST_CASE("experts are read under their names") {
                                     .shared = 2,
                                     .shared_ffn = 2816,
                                     .dense_layers = 1});
+  const Model listed = llama(R"({"num_hidden_layers": 4, "n_routed_experts": 8,
+      "num_experts_per_tok": 2, "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"]})");
+  CHECK(listed.experts.dense_layers == 1);
+  CHECK(listed.not_costed.empty());
+  CHECK_FALSE(llama(R"({"num_hidden_layers": 4, "n_routed_experts": 8, "num_experts_per_tok": 2,
+      "mlp_layer_types": ["sparse", "dense", "sparse", "sparse"]})")
+                  .not_costed.empty());
+  CHECK(llama(R"({"model_type": "qwen2_moe", "num_experts": 8, "num_experts_per_tok": 2,
+      "shared_expert_intermediate_size": 64})")
+            .experts.shared_gate);
   CHECK(llama(R"({"num_local_experts": 8, "num_experts_per_tok": 2})").experts ==
         Experts{.count = 8, .per_token = 2, .ffn = 14336});
   CHECK(llama(R"({"num_local_experts": 1})").experts == Experts{});
