@@ -61,10 +61,13 @@ Json check_json(const runtime::CheckReport& check) {
   for (const runtime::TensorCheck& t : check.tensors) {
     tensors.push_back({{"tensor", t.tensor},
                        {"error", t.error},
-                       {"limit", t.limit},
+                       {"limit", t.limit.largest},
+                       {"mean_error", t.mean_error},
+                       {"mean_limit", t.limit.mean},
                        {"scale", t.scale},
                        {"compared", t.compared},
                        {"worst", t.worst},
+                       {"worst_tile", t.worst_tile},
                        {"passed", t.passed()}});
   }
   return {{"passed", check.passed()}, {"part", check.part}, {"tensors", tensors}};
@@ -126,7 +129,8 @@ std::string ratio_text(Seconds measured, Seconds predicted) {
 std::string check_text(const RunReport& report, const Style& style) {
   std::string text;
   Table table;
-  table.rows.push_back({"  checked", "largest error", "limit", "numbers", ""});
+  table.rows.push_back(
+      {"  checked", "largest error", "limit", "of a tile", "limit", "numbers", ""});
   double part = 1;
   for (const runtime::PhaseResult* phase : phases_of_trial(report.trial)) {
     if (!phase->check) {
@@ -134,15 +138,16 @@ std::string check_text(const RunReport& report, const Style& style) {
     }
     part = std::min(part, phase->check->part);
     for (const runtime::TensorCheck& t : phase->check->tensors) {
-      table.rows.push_back({"  " + t.tensor, fmt::format("{:.2e}", t.error),
-                            fmt::format("{:.2e}", t.limit), human_count(t.compared),
-                            t.passed() ? "right" : "WRONG: " + t.worst});
+      table.rows.push_back(
+          {"  " + t.tensor, fmt::format("{:.2e}", t.error), fmt::format("{:.2e}", t.limit.largest),
+           fmt::format("{:.2e}", t.mean_error), fmt::format("{:.2e}", t.limit.mean),
+           human_count(t.compared), t.passed() ? "right" : "WRONG: " + t.wrong()});
     }
   }
   if (table.rows.size() == 1) {
     return style.dim("\nNot checked (--check).") + "\n";
   }
-  table.right = {false, true, true, true, false};
+  table.right = {false, true, true, true, true, true, false};
   text += "\n" + style.bold(fmt::format("Against {} in fp64", report.oracle)) +
           (part < 1 ? fmt::format(" (a sample: {:.2g} % of all numbers)", 100 * part) : "") + "\n";
   for (const std::string& line : table.lines()) {

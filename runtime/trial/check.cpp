@@ -57,6 +57,31 @@ struct OwnRows {
   Rows rows;
 };
 
+/// Roundoffs that an exponential and a logarithm in fp32 may cost.
+constexpr double exp_and_log = 8;
+
+/// Where what is stored has a roundoff of `storage`.
+Tolerance limit_of(const Schedule& schedule, const StoredProgram& program, double storage) {
+  const Problem& p = schedule.requested;
+  const auto kernels = std::ranges::count_if(
+      program.ops, [](const StoredOp& s) { return is_attention(kind_of(s.op.body)); });
+  int summed = 1;  // by a collective
+  for (const StoredOp& s : program.ops) {
+    const auto* collective = op_if<Collective>(s.op.body);
+    if (collective != nullptr && (collective->kind == CollectiveKind::reduce_scatter ||
+                                  collective->kind == CollectiveKind::all_reduce)) {
+      summed = std::max(summed, collective->group.size);
+    }
+  }
+  const auto steps = static_cast<double>(kernels + summed);
+  const double rounded = (4 + std::sqrt(steps)) * storage;
+  const double products =
+      (std::max(p.head_dim, p.v_dim()) + 4 * std::sqrt(static_cast<double>(p.end()))) *
+      unit_roundoff(DType::fp32);
+  const double largest = (rounded + products) * (schedule.phase == Phase::backward ? 2 : 1);
+  return {.largest = largest, .mean = largest / 2};
+}
+
 class Checker {
  public:
   Checker(Transport& transport, const Schedule& schedule, const StoredProgram& program,
@@ -67,6 +92,8 @@ class Checker {
         memory_(memory),
         data_(data),
         sample_(sample),
+        limit_(limit_of(schedule, program, coarsest_roundoff(schedule, program))),
+        unrounded_(limit_of(schedule, program, exp_and_log * unit_roundoff(DType::fp32))),
         everything_({.begin = 0, .count = schedule.requested.end()}),
         poll_([this] {
           transport_.working();
@@ -117,10 +144,10 @@ class Checker {
     }
   }
 
-  CheckReport report(double limit) {
+  CheckReport report() {
     const double part = static_cast<double>(sample_.kv_heads) / schedule_.requested.kv_heads /
                         static_cast<double>(sample_.step);
-    return comparison_.report(transport_, limit, part);
+    return comparison_.report(transport_, part);
   }
 
  private:
@@ -285,8 +312,12 @@ class Checker {
   void compare(BufferId id, const TokenSet& tokens, HeadRange heads,
                const std::vector<double>& expected) {
     std::size_t next = 0;
-    comparison_.compare(std::string(to_string(memory_.buffer(id).tensor)),
-                        {.memory = memory_, .buffer = id}, program_.rank, tokens, heads,
+    const Tensor tensor = memory_.buffer(id).tensor;
+    const Compared compared{.memory = memory_,
+                            .buffer = id,
+                            .rank = program_.rank,
+                            .limit = tensor == Tensor::lse ? unrounded_ : limit_};
+    comparison_.compare(std::string(to_string(tensor)), compared, tokens, heads,
                         [&](std::int64_t, std::int64_t, int, int) { return expected[next++]; });
   }
 
@@ -296,32 +327,13 @@ class Checker {
   const HostMemory& memory_;
   const InputData& data_;
   Sample sample_;
+  Tolerance limit_, unrounded_;
   TokenSet everything_;
   Poll poll_;  // the fp64 work takes long: others that wait are told
   OwnRows keys_, values_;
   std::vector<double> lse_, delta_;
   Comparison comparison_;
 };
-
-double limit_of(const Schedule& schedule, const StoredProgram& program) {
-  const Problem& p = schedule.requested;
-  const auto kernels = std::ranges::count_if(
-      program.ops, [](const StoredOp& s) { return is_attention(kind_of(s.op.body)); });
-  int summed = 1;  // by a collective
-  for (const StoredOp& s : program.ops) {
-    const auto* collective = op_if<Collective>(s.op.body);
-    if (collective != nullptr && (collective->kind == CollectiveKind::reduce_scatter ||
-                                  collective->kind == CollectiveKind::all_reduce)) {
-      summed = std::max(summed, collective->group.size);
-    }
-  }
-  const auto steps = static_cast<double>(kernels + summed);
-  const double storage = (4 + std::sqrt(steps)) * coarsest_roundoff(schedule, program);
-  const double products =
-      (std::max(p.head_dim, p.v_dim()) + 4 * std::sqrt(static_cast<double>(p.end()))) *
-      unit_roundoff(DType::fp32);
-  return (storage + products) * (schedule.phase == Phase::backward ? 2 : 1);
-}
 
 }  // namespace
 
@@ -334,7 +346,7 @@ CheckReport check_forward(Transport& transport, const Schedule& schedule,
   }
   Checker checker(transport, schedule, program, memory, data, sample_of(schedule, 2, options));
   checker.forward();
-  return checker.report(limit_of(schedule, program));
+  return checker.report();
 }
 
 CheckReport check_backward(Transport& transport, const Schedule& schedule,
@@ -347,7 +359,7 @@ CheckReport check_backward(Transport& transport, const Schedule& schedule,
   // lse and delta, dQ, dK and dV: some five passes of two products.
   Checker checker(transport, schedule, program, memory, data, sample_of(schedule, 5, options));
   checker.backward();
-  return checker.report(limit_of(schedule, program));
+  return checker.report();
 }
 
 }  // namespace spp::runtime

@@ -15,7 +15,13 @@
 //            by less than 4 sqrt(terms) v with near certainty (Higham and Mary, SIAM J. Sci.
 //            Comput. 41, 2019); an error e of a score changes its weight by e:     (D + 4 sqrt(S))
 //            v
-// and twice that in a backward, whose dS multiplies two such factors. Of whole layers:
+// and twice that in a backward, whose dS multiplies two such factors. lse is stored in fp32, and
+// nothing that was rounded to less goes into it: its u is 8 v, for an exponential and a logarithm.
+//
+// Roundings are as often up as down, so that over a tile of up to 256 tokens of a head they are
+// half of that at most, root mean square, in units of the same of what is expected there. That is
+// what shows a contribution that was lost: under a causal mask late tokens' values are a hundredth
+// of the first one's, which the largest difference is measured by. Of whole layers:
 // layer_check.hpp.
 #pragma once
 

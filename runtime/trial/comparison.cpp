@@ -8,16 +8,50 @@
 
 namespace spp::runtime {
 
-void Comparison::compare(const std::string& tensor, const ComparedBuffer& of, Rank rank,
-                         const TokenSet& tokens, HeadRange heads, const Expected& expected) {
+namespace {
+
+constexpr std::int64_t tokens_of_tile = 256;
+
+/// NaN compares false with everything: it must win.
+bool is_worse(double error, double than) { return !(error <= than) && !std::isnan(than); }
+
+/// JSON has no NaN, and no infinity.
+double number_of(const Json& json) { return json.is_null() ? NAN : json.get<double>(); }
+
+}  // namespace
+
+double Comparison::Tile::mean_error(double of_tensor) const {
+  if (count == 0) {
+    return 0;
+  }
+  const auto n = static_cast<double>(count);
+  const double scale = std::max(std::sqrt(values / n), of_tensor);
+  return std::sqrt(errors / n) / (scale > 0 ? scale : 1);
+}
+
+void Comparison::compare(const std::string& tensor, const Compared& of, const TokenSet& tokens,
+                         HeadRange heads, const Expected& expected, const Expected& before) {
   const Buffer& buffer = of.memory.buffer(of.buffer);
   const Rows rows = of.memory.all(of.buffer);
   Extreme& extreme = extremes_[tensor];
+  extreme.limit = {.largest = std::max(extreme.limit.largest, of.limit.largest),
+                   .mean = std::max(extreme.limit.mean, of.limit.mean)};
+  extreme.rank = of.rank.value;
   for (const TokenRange& range : tokens.ranges()) {
     for (std::int64_t i = 0; i < range.count; ++i) {
+      if (i % tokens_of_tile == 0) {
+        const std::int64_t last = std::min(i + tokens_of_tile, range.count) - 1;
+        for (std::int64_t b = 0; b < rows.batch; ++b) {
+          for (int h = heads.begin; h < heads.end; ++h) {
+            extreme.tiles.push_back(
+                {.batch = b, .first = range.at(i), .last = range.at(last), .head = h});
+          }
+        }
+      }
+      auto tile = extreme.tiles.end() - rows.batch * heads.count();
       const std::int64_t row = buffer.tile.position_of(range.at(i));
       for (std::int64_t b = 0; b < rows.batch; ++b) {
-        for (int h = heads.begin; h < heads.end; ++h) {
+        for (int h = heads.begin; h < heads.end; ++h, ++tile) {
           const std::int64_t cell =
               (row * rows.batch + b) * rows.heads + h - buffer.head_range.begin;
           for (int d = 0; d < rows.width; ++d) {
@@ -27,19 +61,21 @@ void Comparison::compare(const std::string& tensor, const ComparedBuffer& of, Ra
             if (std::isinf(wanted) && wanted == got) {
               continue;  // the lse of a query that sees no key
             }
-            extreme.scale = std::max(extreme.scale, std::abs(wanted));
+            const double value = std::abs(wanted - (before ? before(range.at(i), b, h, d) : 0));
             const double error = std::abs(wanted - got);
-            // NaN compares false with everything: it must win.
-            if (!(error <= extreme.error) && !std::isnan(extreme.error)) {
+            extreme.scale = std::max(extreme.scale, value);
+            if (is_worse(error, extreme.error)) {
               extreme.error = error;
-              extreme.worst = {.rank = rank.value,
-                               .batch = b,
+              extreme.worst = {.batch = b,
                                .token = range.at(i),
                                .head = h,
                                .dim = d,
                                .got = got,
                                .wanted = wanted};
             }
+            tile->errors += error * error;
+            tile->values += value * value;
+            ++tile->count;
           }
         }
       }
@@ -47,52 +83,95 @@ void Comparison::compare(const std::string& tensor, const ComparedBuffer& of, Ra
   }
 }
 
-std::string Comparison::Worst::text() const {
-  return fmt::format("rank {}, batch {}, token {}, head {}, dim {}: {:.6g} instead of {:.6g}", rank,
-                     batch, token, head, dim, got, wanted);
+std::string TensorCheck::wrong() const {
+  if (!(error <= limit.largest)) {
+    return worst;
+  }
+  return mean_error <= limit.mean ? ""
+                                  : fmt::format("{}: off by {:.2g} of what is expected, on average",
+                                                worst_tile, mean_error);
 }
 
-CheckReport Comparison::report(Transport& transport, double limit, double part) const {
+std::map<std::string, double> Comparison::means(Transport& transport) const {
   Json mine = Json::object();
   for (const auto& [tensor, e] : extremes_) {
-    mine[tensor] = {{"error", e.error},
-                    {"scale", e.scale},
-                    {"compared", e.compared},
-                    {"worst", e.compared > 0 ? e.worst.text() : ""},
-                    {"limit", limit}};
+    double values = 0;
+    std::int64_t count = 0;
+    for (const Tile& tile : e.tiles) {
+      values += tile.values;
+      count += tile.count;
+    }
+    mine[tensor] = {{"values", values}, {"count", count}};
+  }
+  std::map<std::string, std::pair<double, double>> sums;
+  for (const std::string& text : transport.all_gather_text(mine.dump())) {
+    const Json theirs = parse_json(text, "a rank's comparison");
+    for (const auto& [tensor, e] : theirs.items()) {
+      sums[tensor].first += number_of(e["values"]);
+      sums[tensor].second += e["count"].get<double>();
+    }
+  }
+  std::map<std::string, double> means;
+  for (const auto& [tensor, sum] : sums) {
+    means[tensor] = sum.second > 0 ? std::sqrt(sum.first / sum.second) : 0;
+  }
+  return means;
+}
+
+CheckReport Comparison::report(Transport& transport, double part) const {
+  const std::map<std::string, double> means = this->means(transport);
+  Json mine = Json::object();
+  for (const auto& [tensor, e] : extremes_) {
+    const Worst& w = e.worst;
+    Json& said = mine[tensor];
+    said = {{"error", e.error},
+            {"mean_error", 0.0},
+            {"scale", e.scale},
+            {"compared", e.compared},
+            {"limit", e.limit.largest},
+            {"mean_limit", e.limit.mean},
+            {"worst",
+             fmt::format("rank {}, batch {}, token {}, head {}, dim {}: {:.6g} instead of {:.6g}",
+                         e.rank, w.batch, w.token, w.head, w.dim, w.got, w.wanted)},
+            {"worst_tile", ""}};
+    double worst = 0;
+    for (const Tile& tile : e.tiles) {
+      if (const double error = tile.mean_error(means.at(tensor)); is_worse(error, worst)) {
+        worst = error;
+        said["mean_error"] = error;
+        said["worst_tile"] = fmt::format("rank {}, batch {}, tokens {} to {}, head {}", e.rank,
+                                         tile.batch, tile.first, tile.last, tile.head);
+      }
+    }
   }
   CheckReport report{.tensors = {}, .part = part};
   const std::vector<std::string> texts = transport.all_gather_text(mine.dump());
   if (transport.rank().value != 0) {
     return report;
   }
-  struct Sum {
-    double error = 0, scale = 0;
-    std::int64_t compared = 0;
-    std::string worst;
-  };
-  std::map<std::string, Sum> all;
+  std::map<std::string, TensorCheck> all;
   for (const std::string& text : texts) {
     const Json theirs = parse_json(text, "a rank's comparison");
     for (const auto& [tensor, e] : theirs.items()) {
-      Sum& sum = all[tensor];
-      const double error = e["error"].is_null() ? NAN : e["error"].get<double>();
-      if (!(error <= sum.error)) {
+      TensorCheck& sum = all[tensor];
+      sum.limit = {.largest = std::max(sum.limit.largest, number_of(e["limit"])),
+                   .mean = std::max(sum.limit.mean, number_of(e["mean_limit"]))};
+      if (const double error = number_of(e["error"]); is_worse(error, sum.error)) {
         sum.error = error;
         sum.worst = e["worst"].get<std::string>();
       }
-      sum.scale = std::max(sum.scale, e["scale"].get<double>());
+      if (const double error = number_of(e["mean_error"]); is_worse(error, sum.mean_error)) {
+        sum.mean_error = error;
+        sum.worst_tile = e["worst_tile"].get<std::string>();
+      }
+      sum.scale = std::max(sum.scale, number_of(e["scale"]));
       sum.compared += e["compared"].get<std::int64_t>();
-      limit = std::max(limit, e["limit"].get<double>());
     }
   }
-  for (const auto& [tensor, e] : all) {
-    report.tensors.push_back({.tensor = tensor,
-                              .error = e.scale > 0 ? e.error / e.scale : e.error,
-                              .limit = limit,
-                              .scale = e.scale,
-                              .compared = e.compared,
-                              .worst = e.worst});
+  for (auto& [tensor, e] : all) {
+    e.tensor = tensor;
+    e.error = e.scale > 0 ? e.error / e.scale : e.error;
+    report.tensors.push_back(std::move(e));
   }
   return report;
 }

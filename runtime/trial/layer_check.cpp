@@ -8,7 +8,10 @@
 namespace spp::runtime {
 namespace {
 
-double layer_limit(const Schedule& schedule, const StoredProgram& program) {
+/// Of differences over a tile; beyond it a result that is wrong as a whole could pass.
+constexpr double most_mean = 0.5;
+
+Tolerance layer_limit(const Schedule& schedule, const StoredProgram& program, Tensor tensor) {
   const Problem& p = schedule.requested;
   std::int64_t longest = p.all_tokens() * p.batch;
   for (const Param& param : schedule.graph.params) {
@@ -19,9 +22,11 @@ double layer_limit(const Schedule& schedule, const StoredProgram& program) {
       static_cast<double>(schedule.graph.definitions.size() * (backward ? 2 : 1));
   const double products =
       (p.head_dim + 4 * std::sqrt(static_cast<double>(longest))) * unit_roundoff(DType::fp32);
-  // A step leaves squares of gradients, too, whose errors are twice as large.
-  const int factors = schedule.phase == Phase::step ? 4 : backward ? 2 : 1;
-  return std::sqrt(definitions) * (4 * coarsest_roundoff(schedule, program) + products) * factors;
+  // Errors of squares of gradients are twice as large as the gradients'.
+  const double factors = (backward ? 2 : 1) * (tensor == Tensor::second_moment ? 2 : 1);
+  const double largest =
+      std::sqrt(definitions) * (4 * coarsest_roundoff(schedule, program) + products) * factors;
+  return {.largest = largest, .mean = largest / 4};
 }
 
 /// Of a tile, what is no padding.
@@ -71,15 +76,33 @@ CheckReport check_layer(Transport& transport, const Schedule& schedule,
                              : is_kv(ref.tensor)    ? buffer.width * p.kv_heads
                                                     : buffer.width * p.q_heads;
     const std::vector<double>& expected = oracle.at(ref);
+    const Compared compared{.memory = memory,
+                            .buffer = BufferId(i),
+                            .rank = program.rank,
+                            .limit = layer_limit(schedule, program, ref.tensor)};
+    if (compared.limit.mean > most_mean) {
+      throw InputError("--check",
+                       fmt::format("after {} definitions rounding alone may be {:.2g} of a result: "
+                                   "fewer layers, or --dtype fp32",
+                                   schedule.graph.definitions.size(), compared.limit.mean));
+    }
+    // An update is small beside what it changes: were it left out, hardly a number would differ.
+    Comparison::Expected before;
+    if (ref.tensor == Tensor::master) {
+      before = [data = TensorData(data, ref)](std::int64_t line, std::int64_t, int, int column) {
+        return data(0, line, column);
+      };
+    }
     comparison.compare(
-        schedule.graph.name(ref), {.memory = memory, .buffer = BufferId(i)}, program.rank,
+        schedule.graph.name(ref), compared,
         of_param ? buffer.tile : real_tokens(buffer.tile, p.all_tokens()), buffer.head_range,
         [&](std::int64_t token, std::int64_t batch, int head, int dim) {
           const std::int64_t line = (of_param ? token : token - p.cached) * buffer.batch + batch;
           return expected[static_cast<std::size_t>(line * row + head * buffer.width + dim)];
-        });
+        },
+        before);
   }
-  return comparison.report(transport, layer_limit(schedule, program), 1);
+  return comparison.report(transport, 1);
 }
 
 }  // namespace spp::runtime

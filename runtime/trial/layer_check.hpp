@@ -9,7 +9,9 @@
 //   sqrt(n) * (4 u + (D + 4 sqrt(K)) v),  K the longest sum: columns of a matrix, keys, tokens
 //
 // and in a backward, which runs over the forward's results, of twice as many definitions and twice
-// that: its products are of two such factors.
+// that: its products are of two such factors. The average of a tile (comparison.hpp) may be off by
+// a quarter of it: of four roundings, as often up as down, half of one is left. Squares of
+// gradients have twice their errors. What an update makes of a parameter is compared by its change.
 #pragma once
 
 #include "runtime/trial/check.hpp"

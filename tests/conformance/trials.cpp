@@ -26,7 +26,8 @@ std::string failures(const runtime::TrialResult& result) {
     }
     for (const runtime::TensorCheck& t : phase->check->tensors) {
       if (!t.passed()) {
-        text += fmt::format("{}: {:.3g} > {:.3g} ({}); ", t.tensor, t.error, t.limit, t.worst);
+        text += fmt::format("{}: {:.3g} of {:.3g}, tiles {:.3g} of {:.3g} ({}); ", t.tensor,
+                            t.error, t.limit.largest, t.mean_error, t.limit.mean, t.wrong());
       }
     }
   }

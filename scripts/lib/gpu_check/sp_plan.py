@@ -115,7 +115,8 @@ def errors(run):
     """Largest error of each tensor as a part of its limit: above 1 is wrong, None is no number."""
     found = {}
     for _, t in tensors(run):
-        ratio = None if t["error"] is None else t["error"] / t["limit"]
+        pairs = [(t["error"], t["limit"]), (t["mean_error"], t["mean_limit"])]
+        ratio = None if any(e is None for e, _ in pairs) else max(e / limit for e, limit in pairs)
         if t["tensor"] not in found or ratio is None or (found[t["tensor"]] or 0) < ratio:
             found[t["tensor"]] = ratio
     return {name: found[name] for name in (*TENSORS, *sorted(set(found) - set(TENSORS))) if name in found}
