@@ -14,10 +14,6 @@
 namespace spp::regress {
 namespace {
 
-constexpr std::array<std::string_view, 12> family_names{
-    "attention", "model", "kernel", "collective", "memory", "gemm",
-    "moe",       "mla",   "linear", "serving",    "packed", "expert-parallel"};
-
 /// A rate without its unit, which the key says.
 std::optional<double> rate(const JsonView& object, std::string_view key, std::string_view unit) {
   const auto view = object.find(key);
@@ -69,19 +65,17 @@ CorpusMachine read_machine(const JsonView& view) {
 
 }  // namespace
 
-std::span<const std::string_view> families() { return family_names; }
-
 std::string_view parse_family(std::string_view text, std::string_view where) {
-  const auto at = std::ranges::find(family_names, text);
-  if (at == family_names.end()) {
-    const std::vector<std::string> words(family_names.begin(), family_names.end());
+  const auto at = std::ranges::find(families, text);
+  if (at == families.end()) {
+    const std::vector<std::string> words(families.begin(), families.end());
     throw InputError(where, fmt::format("unknown '{}'{}", text, did_you_mean(text, words)));
   }
   return *at;
 }
 
 std::string_view family_of(const CorpusFile& file) {
-  std::array<int, family_names.size()> count{};
+  std::array<int, families.size()> count{};
   for (const Point& p : file.points) {
     std::string_view family = family_of_op(p.op);
     if (family.empty()) {
@@ -91,10 +85,9 @@ std::string_view family_of(const CorpusFile& file) {
       const bool packed = p.scope == Scope::attention && p.packs_unknown();
       family = serving ? "serving" : packed ? "packed" : to_string(p.scope);
     }
-    ++count.at(
-        static_cast<std::size_t>(std::ranges::find(family_names, family) - family_names.begin()));
+    ++count.at(static_cast<std::size_t>(std::ranges::find(families, family) - families.begin()));
   }
-  return family_names.at(static_cast<std::size_t>(std::ranges::max_element(count) - count.begin()));
+  return families.at(static_cast<std::size_t>(std::ranges::max_element(count) - count.begin()));
 }
 
 CorpusFile read_corpus_file(const std::filesystem::path& path) {

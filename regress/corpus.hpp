@@ -8,9 +8,9 @@
 #include "schedule/problem.hpp"
 
 #include <cstdint>
+#include <array>
 #include <filesystem>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -131,7 +131,9 @@ struct CorpusFile {
 
 /// Families of files, by which figures are reported: the scopes, and kinds of kernels and
 /// collectives that are judged apart from attention kernels and NCCL ("gemm", "moe", …).
-std::span<const std::string_view> families();
+inline constexpr std::array<std::string_view, 12> families{
+    "attention", "model", "kernel", "collective", "memory", "gemm",
+    "moe",       "mla",   "linear", "serving",    "packed", "expert-parallel"};
 /// The family of most of a file's points.
 std::string_view family_of(const CorpusFile& file);
 /// InputError(where) if unknown, with the nearest.

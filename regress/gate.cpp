@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "base/file.hpp"
 #include "base/parse.hpp"
+#include "regress/corpus_point.hpp"
 
 #include <algorithm>
 #include <array>
@@ -100,6 +101,25 @@ void expect_accepted(const Gate& gate, const JsonView& history) {
 
 std::string percent(double fraction) { return fmt::format("{:.2f} %", 100 * fraction); }
 
+struct Change {
+  double by = 0;         // relative; infinite of a prediction that appeared or went
+  bool flipped = false;  // out of memory or not
+};
+
+/// Of a prediction, nullptr where there was or is no such point.
+Change change_of(const PointPrediction* was, const PointPrediction* is) {
+  if (was == nullptr || is == nullptr) {
+    return {.by = was == is ? 0 : INFINITY};
+  }
+  Change change{.flipped = was->oom != is->oom};
+  if (was->predicted && is->predicted) {
+    change.by = std::abs(*is->predicted / *was->predicted - 1);
+  } else if (was->predicted || is->predicted) {
+    change.by = INFINITY;
+  }
+  return change;
+}
+
 }  // namespace
 
 std::string digest(const std::filesystem::path& file) {
@@ -150,9 +170,10 @@ std::string prediction_line(const std::string& file, std::int64_t index, const P
   return line.dump();
 }
 
-std::map<std::string, PointPrediction> read_predictions(const std::filesystem::path& file) {
+std::map<std::string, std::map<std::int64_t, PointPrediction>> read_predictions(
+    const std::filesystem::path& file) {
   const std::string text = read_text_file(file);
-  std::map<std::string, PointPrediction> all;
+  std::map<std::string, std::map<std::int64_t, PointPrediction>> all;
   int number = 0;
   for (const std::string_view line : split(text, '\n')) {
     ++number;
@@ -170,16 +191,19 @@ std::map<std::string, PointPrediction> read_predictions(const std::filesystem::p
     if (const auto reason = view.find("reason")) {
       p.reason = reason->string();
     }
-    all.insert_or_assign(
-        fmt::format("{}#{}", view.at("file").string(), view.at("index").integer(0, INT64_MAX)),
-        std::move(p));
+    all[view.at("file").string()].insert_or_assign(view.at("index").integer(0, most_count),
+                                                   std::move(p));
   }
   return all;
 }
 
-std::vector<std::string> failures(const Gate& gate, const std::map<std::string, Score>& figures) {
+std::vector<std::string> failures(const Gate& gate, const std::map<std::string, Score>& figures,
+                                  const Asked& asked) {
   std::vector<std::string> failed;
   for (const auto& [family, limits] : gate.accuracy) {
+    if (asked.one_file || (!asked.family.empty() && family != asked.family)) {
+      continue;
+    }
     const auto at = figures.find(family);
     if (at == figures.end()) {
       failed.push_back(fmt::format("{}: there is no such data", family));
@@ -213,36 +237,44 @@ std::vector<std::string> failures(const Gate& gate, const std::map<std::string, 
 }
 
 std::vector<std::string> drift(const Gate& gate,
-                               const std::map<std::string, std::vector<PointPrediction>>& now) {
+                               const std::map<std::string, std::vector<PointPrediction>>& now,
+                               const Asked& asked) {
   std::vector<std::string> moved;
   if (gate.baseline.empty()) {
     return moved;
   }
-  const auto before = read_predictions(gate.baseline);
+  auto before = read_predictions(gate.baseline);
   for (const auto& [file, predictions] : now) {
+    const auto& old = before[file];
+    const std::int64_t known = old.empty() ? 0 : old.rbegin()->first + 1;
+    const auto points = std::max(known, static_cast<std::int64_t>(predictions.size()));
     std::int64_t count = 0;
     double worst = 0;
-    std::size_t at = 0;
-    for (std::size_t i = 0; i < predictions.size(); ++i) {
-      const auto old = before.find(fmt::format("{}#{}", file, i));
-      const PointPrediction& p = predictions[i];
-      const bool known = old != before.end();
-      const bool both = known && old->second.predicted && p.predicted;
-      const double change = both ? std::abs(*p.predicted / *old->second.predicted - 1)
-                                 : (known && !old->second.predicted && !p.predicted ? 0 : INFINITY);
-      const bool flipped = known && old->second.oom != p.oom;
-      if (change > gate.tolerance || flipped) {
+    std::int64_t at = 0;
+    for (std::int64_t i = 0; i < points; ++i) {
+      const auto was = old.find(i);
+      const auto place = static_cast<std::size_t>(i);
+      const Change change = change_of(was == old.end() ? nullptr : &was->second,
+                                      place < predictions.size() ? &predictions[place] : nullptr);
+      if (change.by > gate.tolerance || change.flipped) {
         ++count;
-        if (change > worst || count == 1) {
-          worst = change;
+        if (change.by > worst || count == 1) {
+          worst = change.by;
           at = i;
         }
       }
     }
     if (count > 0) {
       moved.push_back(fmt::format("{}: {} of {} predictions moved, points[{}] by {}", file, count,
-                                  predictions.size(), at,
+                                  points, at,
                                   std::isfinite(worst) ? percent(worst) : "appearing or going"));
+    }
+  }
+  if (asked.family.empty() && !asked.one_file) {
+    for (const auto& [file, predictions] : before) {
+      if (!now.contains(file)) {
+        moved.push_back(fmt::format("{}: all {} predictions went", file, predictions.size()));
+      }
     }
   }
   return moved;

@@ -33,16 +33,25 @@ Gate read_gate(const std::filesystem::path& file);
 std::string prediction_line(const std::string& file, std::int64_t index,
                             const PointPrediction& prediction);
 
-/// Predictions by "file#index". InputError names file and line.
-std::map<std::string, PointPrediction> read_predictions(const std::filesystem::path& file);
+/// Predictions by file and index. InputError names file and line.
+std::map<std::string, std::map<std::int64_t, PointPrediction>> read_predictions(
+    const std::filesystem::path& file);
+
+/// What of the corpus was predicted: a gate judges nothing else.
+struct Asked {
+  std::string family;     // "": all
+  bool one_file = false;  // no family's figures are complete then
+};
 
 /// What failed, one sentence each. `figures` by family.
-std::vector<std::string> failures(const Gate& gate, const std::map<std::string, Score>& figures);
+std::vector<std::string> failures(const Gate& gate, const std::map<std::string, Score>& figures,
+                                  const Asked& asked = {});
 
 /// Predictions that moved further than the gate tolerates, appeared or went, against its baseline:
-/// one sentence a file, with the worst point.
+/// one sentence a file, with the worst point. Whole files can go where all were asked for.
 std::vector<std::string> drift(const Gate& gate,
-                               const std::map<std::string, std::vector<PointPrediction>>& now);
+                               const std::map<std::string, std::vector<PointPrediction>>& now,
+                               const Asked& asked = {});
 
 /// FNV-1a of a file's bytes, as 16 hexadecimal digits: what a history entry names its baseline by.
 std::string digest(const std::filesystem::path& file);

@@ -16,13 +16,33 @@
 namespace spp::cli::commands {
 namespace {
 
+/// "attention|model|…": what --scope takes.
+constexpr auto scope_values = [] {
+  constexpr std::size_t size = [] {
+    std::size_t letters = regress::families.size() - 1;
+    for (const std::string_view family : regress::families) {
+      letters += family.size();
+    }
+    return letters;
+  }();
+  std::array<char, size> text{};
+  auto* at = text.begin();
+  for (const std::string_view family : regress::families) {
+    if (at != text.begin()) {
+      *at++ = '|';
+    }
+    at = std::ranges::copy(family, at).out;
+  }
+  return text;
+}();
+
 constexpr std::array regress_options{
     Option{"corpus", "DIR", "folder of corpus files (default: reports/corpus)"},
-    Option{"scope",
-           "attention|model|kernel|collective|memory|gemm|moe|mla|linear|serving|expert-parallel",
+    Option{"scope", std::string_view(scope_values.data(), scope_values.size()),
            "only files of this family"},
     Option{"file", "NAME", "only this file"},
-    Option{"gate", "FILE", "limits that the figures must keep; exit code 4 if they do not"},
+    Option{"gate", "FILE",
+           "limits that the figures must keep, of what is asked for; exit code 4 if they do not"},
     Option{"predictions", "FILE", "write one JSON line a point"},
 };
 
@@ -37,18 +57,18 @@ struct Judged {
 class Judge {
  public:
   Judge(const Arguments& arguments, Output& output)
-      : wanted_file_(arguments.find("file")),
-        quiet_(output.quiet()),
+      : quiet_(output.quiet()),
         files_(regress::corpus_files(arguments.get("corpus", usual_corpus()))) {
     if (const auto scope = arguments.find("scope")) {
-      wanted_scope_ = std::string(regress::parse_family(*scope, "--scope"));
+      asked_.family = std::string(regress::parse_family(*scope, "--scope"));
     }
-    if (wanted_file_) {
+    if (const auto file = arguments.find("file")) {
       std::erase_if(files_, [&](const auto& path) {
-        return path.stem() != *wanted_file_ && path.filename() != *wanted_file_;
+        return path.stem() != *file && path.filename() != *file;
       });
+      asked_.one_file = true;
       if (files_.empty()) {
-        throw InputError("--file", fmt::format("'{}' is not in the corpus", *wanted_file_));
+        throw InputError("--file", fmt::format("'{}' is not in the corpus", *file));
       }
     }
     judged_.resize(files_.size());
@@ -68,9 +88,14 @@ class Judge {
       std::rethrow_exception(failure_);
     }
     std::erase_if(judged_, [](const Judged& j) { return !j.file && j.refused.empty(); });
+    if (judged_.empty()) {
+      throw InputError("--scope",
+                       fmt::format("no file asked for is of family '{}'", asked_.family));
+    }
   }
 
   [[nodiscard]] const std::vector<Judged>& judged() const { return judged_; }
+  [[nodiscard]] const regress::Asked& asked() const { return asked_; }
 
  private:
   static std::string usual_corpus() { return (data_folder() / "reports" / "corpus").string(); }
@@ -92,7 +117,7 @@ class Judge {
     Judged& j = judged_[i];
     try {
       regress::CorpusFile file = regress::read_corpus_file(files_[i]);
-      if (wanted_scope_ && regress::family_of(file) != *wanted_scope_) {
+      if (!asked_.family.empty() && regress::family_of(file) != asked_.family) {
         return;
       }
       j.predictions = predictor.predict(file);
@@ -104,7 +129,7 @@ class Judge {
     }
   }
 
-  std::optional<std::string> wanted_file_, wanted_scope_;
+  regress::Asked asked_;
   bool quiet_;
   std::vector<std::filesystem::path> files_;
   std::vector<Judged> judged_;
@@ -248,16 +273,16 @@ void write_predictions(const std::vector<Judged>& judged, const std::string& fil
   write_file(file, text);
 }
 
-std::vector<std::string> gate_failures(const regress::Gate& gate, const std::vector<Judged>& judged,
+std::vector<std::string> gate_failures(const regress::Gate& gate, const Judge& judge,
                                        const std::map<std::string, regress::Score>& figures) {
   std::map<std::string, std::vector<regress::PointPrediction>> now;
-  for (const Judged& j : judged) {
+  for (const Judged& j : judge.judged()) {
     if (j.file) {
       now.emplace(j.file->name, j.predictions);
     }
   }
-  std::vector<std::string> failed = regress::failures(gate, figures);
-  for (std::string& moved : regress::drift(gate, now)) {
+  std::vector<std::string> failed = regress::failures(gate, figures, judge.asked());
+  for (std::string& moved : regress::drift(gate, now, judge.asked())) {
     failed.push_back("drift: " + std::move(moved));
   }
   return failed;
@@ -282,7 +307,7 @@ void regress_command(const Arguments& arguments, Output& output) {
   Json doc = result_document(judge.judged(), figures, std::chrono::steady_clock::now() - start);
   std::vector<std::string> failed;
   if (gate) {
-    failed = gate_failures(*gate, judge.judged(), figures);
+    failed = gate_failures(*gate, judge, figures);
     doc["gate"] = {{"passed", failed.empty()}, {"failures", failed}};
   }
   output.result(doc,

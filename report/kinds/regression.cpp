@@ -14,8 +14,8 @@ namespace spp::report::kinds::regression {
 namespace {
 
 std::string subject(const JsonView& document) {
-  const JsonView overall = document.at("overall");
-  return fmt::format("{} points of {} files", text_at(overall, "n"),
+  const auto overall = document.find("overall");
+  return fmt::format("{} points of {} files", overall ? text_at(*overall, "n") : "0",
                      document.at("files").elements().size());
 }
 
@@ -47,12 +47,13 @@ void add_scopes(Sheet& sheet, const JsonView& document) {
   for (const auto& [name, scope] : document.at("scopes").members()) {
     grid.rows.push_back(figures(name, scope));
   }
-  grid.rows.push_back(figures("all, each file alike", document.at("overall")));
+  if (const auto overall = document.find("overall")) {
+    grid.rows.push_back(figures("all, each file alike", *overall));
+  }
   sheet.table(shortened(std::move(grid), 60));
 }
 
-void add(const JsonView& document, Sheet& sheet) {
-  const JsonView overall = document.at("overall");
+void add_overall(Sheet& sheet, const JsonView& overall) {
   std::vector<Stat> stats{{"median error", percent_at(overall, "median_error"), "over files"},
                           {"bias", percent_at(overall, "bias"), ""},
                           {"points", text_at(overall, "n"), "of " + text_at(overall, "points")}};
@@ -61,6 +62,14 @@ void add(const JsonView& document, Sheet& sheet) {
         {"mean regret", percent_at(overall, "regret_mean"), "of choosing by prediction"});
   }
   sheet.stats(stats);
+}
+
+/// A document without "overall" has no file that could be read.
+void add(const JsonView& document, Sheet& sheet) {
+  const auto overall = document.find("overall");
+  if (overall) {
+    add_overall(sheet, *overall);
+  }
   add_scopes(sheet, document);
 
   PointChart chart{.title = "Error of each file by its size",
@@ -121,7 +130,7 @@ void add(const JsonView& document, Sheet& sheet) {
          .parts = {{"k-attention", "median error", error}},
          .interval = std::nullopt});
   }
-  if (const auto median = overall.find("median_error")) {
+  if (const auto median = overall ? overall->find("median_error") : std::nullopt) {
     worst.marks.push_back(
         {median->number(0, most_count_read), "over all files: " + percent(median->number())});
   }

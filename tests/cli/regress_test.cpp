@@ -64,6 +64,14 @@ TEST_CASE("one line a point, in the point's metric") {
   CHECK(first["predicted"].get<double>() > 0);
 }
 
+TEST_CASE("a family of which there is no file is refused") {
+  const TempDir folder;
+  add_published(folder);
+  const Result r = sp_plan({"regress", "--corpus", folder.path().string(), "--scope", "gemm"});
+  CHECK(r.code == 2);
+  CHECK_THAT(r.err, ContainsSubstring("--scope: no file asked for is of family 'gemm'"));
+}
+
 TEST_CASE("a gate that fails is exit code 4, and the result is printed all the same") {
   const TempDir folder;
   add_published(folder);

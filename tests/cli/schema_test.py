@@ -135,7 +135,7 @@ with tempfile.TemporaryDirectory() as folder:
     check("export --framework megatron --heads 32 --seq 64K --topology dgx-h100 --strategy striped-ring --ring 8", code=3)
     check("stack list")
     check("stack show ring-flash-attn")
-    check(f"regress --corpus {source}/reports/corpus --scope collective")
+    check(f"regress --corpus {source}/reports/corpus --scope packed")
     config = pathlib.Path(folder) / "config.json"
     config.write_text(json.dumps(json.loads((source / "models/qwen2.5-7b.json").read_text())["config"]))
     check(f"model import {config} -o {folder}/mine.json --json")

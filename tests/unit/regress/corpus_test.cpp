@@ -35,6 +35,13 @@ std::string complaint(const std::function<void(Json&)>& spoil) {
 
 }  // namespace
 
+TEST_CASE("the schema of regress lists every family") {
+  const Json schema = read_json(test::source_path("docs/schema/regression.schema.json"));
+  const Json& listed = schema["$defs"]["family"]["enum"];
+  CHECK(listed.get<std::vector<std::string>>() ==
+        std::vector<std::string>(families.begin(), families.end()));
+}
+
 TEST_CASE("a point overrides its file's workload") {
   const CorpusFile file = read(test::example_corpus());
   REQUIRE(file.points.size() == 3);

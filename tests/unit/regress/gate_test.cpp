@@ -73,7 +73,30 @@ TEST_CASE("a prediction that moves is drift") {
   CHECK(drift(gate, {{"example", {says(1.0), says(2.0)}}}) ==
         std::vector<std::string>{
             "example: 1 of 2 predictions moved, points[1] by appearing or going"});
-  CHECK(drift(gate, {{"new", {says(1.0)}}}).size() == 1);
+  CHECK(drift(gate, {{"example", {says(1.0), says({})}}, {"new", {says(1.0)}}}) ==
+        std::vector<std::string>{"new: 1 of 1 predictions moved, points[0] by appearing or going"});
+}
+
+TEST_CASE("predictions that go are drift, of a file and with it") {
+  const Gates gates;
+  const Gate gate = read_gate(gates.gate);
+  const std::map<std::string, std::vector<PointPrediction>> cut{{"example", {says(1.0)}}};
+  const std::vector<std::string> points{
+      "example: 1 of 2 predictions moved, points[1] by appearing or going"};
+  CHECK(drift(gate, cut) == points);
+  CHECK(drift(gate, cut, {.one_file = true}) == points);
+  CHECK(drift(gate, {}) == std::vector<std::string>{"example: all 2 predictions went"});
+  CHECK(drift(gate, {}, {.family = "kernel"}).empty());
+  CHECK(drift(gate, {}, {.one_file = true}).empty());
+}
+
+TEST_CASE("limits hold for the families that were asked for, as a whole") {
+  const Gates gates;
+  const Gate gate = read_gate(gates.gate);
+  CHECK(failures(gate, {}).size() == 1);
+  CHECK(failures(gate, {}, {.family = "attention"}).size() == 1);
+  CHECK(failures(gate, {}, {.family = "kernel"}).empty());
+  CHECK(failures(gate, {}, {.one_file = true}).empty());
 }
 
 TEST_CASE("a baseline without its reason is refused") {

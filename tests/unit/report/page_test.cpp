@@ -224,3 +224,11 @@ TEST_CASE("of other documents there is no picture") {
   CHECK_THAT(message_of<InputError>([] { (void)picture(document("plan.json")); }),
              ContainsSubstring("plan.json") && ContainsSubstring("no picture"));
 }
+
+TEST_CASE("a regression of which no file could be read has a page") {
+  Source source = document("regression.json");
+  source.document.erase("overall");
+  source.document["files"] = Json::array();
+  source.document["scopes"] = Json::object();
+  CHECK_NOTHROW(parsed(page_of(source)));
+}
