@@ -109,16 +109,10 @@ CorpusFile read_corpus_file(const std::filesystem::path& path) {
     file.notes = notes->string();
   }
   file.title = view.at("source").at("title").string();
-  const auto source_word = [&](std::string_view key) {
-    const auto word = view.at("source").find(key);
-    return word && word->value().is_string() ? word->string() : std::string();
-  };
-  file.source_id = source_word("id");
-  file.source_where = source_word("where");
   const auto said = view.at("source").find("year");
   const int year = said && said->value().is_number_integer() ? said->value().get<int>() : 0;
   const auto noise = view.find("noise");
-  const double usual_noise = noise ? noise->number() : 0;
+  const double usual_noise = noise ? noise->number(0, 1) : 0;
   const CorpusMachine machine = read_machine(view.at("machine"));
   const JsonView workload = view.at("workload");
   std::set<std::string> unread;
@@ -130,7 +124,7 @@ CorpusFile read_corpus_file(const std::filesystem::path& path) {
   }
   if (contains(file.notes, "Optimizer on the CPU")) {
     for (Point& point : file.points) {
-      point.offload = point.offload.empty() ? "optimizer" : point.offload;
+      point.offload = point.offload.value_or(Offload::optimizer);
     }
   }
   file.unread.assign(unread.begin(), unread.end());

@@ -6,9 +6,10 @@
 #include "base/json.hpp"
 #include "base/units.hpp"
 #include "schedule/problem.hpp"
+#include "step/plan.hpp"
 
-#include <cstdint>
 #include <array>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -67,8 +68,8 @@ struct Point {
   std::optional<PointMask> mask;
   /// Where each packed document ends; of several sequences, over which the source took the mean.
   std::vector<std::vector<std::int64_t>> packings;
+  /// dtype: formats by our names, with the source's words ("fp8_block", "bf16 attention, fp8 ffn").
   std::string phase, dtype, model, flops_convention, recompute, call;
-  std::string precision;  // of the GEMMs, as the source writes it; "" if dtype says all
   std::optional<std::int64_t> layers, hidden, ffn, vocab, steps, micro_batch;
   std::optional<std::int64_t> new_tokens;  // of a prefill whose other keys are there already
   std::string blocks, task;                // of a diffusion transformer; what it is asked for
@@ -85,15 +86,17 @@ struct Point {
   int team = 1, tp = 1, dp = 1, pp = 1, cfg = 1, pipefusion = 1;
   std::optional<int> vp, ep, etp, grad_accum;
   std::optional<int> zero, zero_group, inner;
-  std::string sharding, schedule, offload, ac;  // as the source writes them
+  std::string schedule, ac;
+  std::optional<Offload> offload;
+  double offloaded = 1;  // part of the activations that moves, if they do
   std::optional<bool> tp_sequence_parallel;
   std::optional<Layout> layout;
   RingKind ring_kind = RingKind::p2p;
-  bool double_ring = false, balanced = false;
+  bool double_ring = false;
   std::string placement;  // "ulysses-inner", "ring-inner" or ""
 
   // collectives and kernels
-  std::string op, kernel, fabric, algo, library;
+  std::string op, kernel, algo, library;
   std::optional<std::int64_t> m, n, k, tokens;
   std::string distribution;   // of tokens over experts
   std::string layer, plugin;  // linear attention: of which kind, which kernel
@@ -109,6 +112,10 @@ struct Point {
   std::string system, variant, features, dispatcher;
   int year = 0;  // of the source, hence of its software; 0: not stated
 
+  /// The context-parallel degree whose kind is not stated: `cp` where Ulysses x ring says none.
+  [[nodiscard]] std::optional<int> cp_of_open_kind() const {
+    return ulysses && ring && *ulysses * *ring > 1 ? std::nullopt : cp;
+  }
   [[nodiscard]] bool packs() const {
     return mask == PointMask::varlen_causal || mask == PointMask::varlen_full;
   }
@@ -123,7 +130,6 @@ inline bool contains(std::string_view text, std::string_view word) {
 struct CorpusFile {
   std::filesystem::path path;
   std::string name, stack, title, notes;
-  std::string source_id, source_where;  // of what the file was entered from
   std::string trust;
   std::vector<Point> points;
   std::vector<std::string> unread;  // keys of numbers that nobody knows

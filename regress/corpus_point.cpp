@@ -8,13 +8,16 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <limits>
+#include <span>
 #include <utility>
 
 namespace spp::regress {
 namespace {
 
 constexpr std::int64_t most_tokens = std::int64_t{1} << 40;
+constexpr std::string_view letters_and_digits = "abcdefghijklmnopqrstuvwxyz0123456789";
 
 /// Values of one point: its own keys, else its file's workload.
 class Fields {
@@ -23,6 +26,7 @@ class Fields {
       : point_(std::move(point)), workload_(std::move(workload)) {}
 
   [[nodiscard]] const JsonView& point() const { return point_; }
+  [[nodiscard]] const JsonView& workload() const { return workload_; }
   [[nodiscard]] std::optional<JsonView> find(std::string_view key) const {
     auto own = point_.find(key);
     return own ? own : workload_.find(key);
@@ -87,12 +91,29 @@ constexpr std::array<std::pair<std::string_view, RingKind>, 4> ring_kinds{
      {"allgather", RingKind::all_gather},
      {"pass-q", RingKind::pass_q},
      {"group-cast", RingKind::group_cast}}};
-constexpr std::array<std::pair<std::string_view, std::string_view>, 5> phases{
-    {{"fwd", "fwd"},
-     {"bwd", "bwd"},
-     {"fwd+bwd", "fwd+bwd"},
-     {"train", "train"},
-     {"inference", "inference"}}};
+constexpr std::array<std::string_view, 5> phases{"fwd", "bwd", "fwd+bwd", "train", "inference"};
+/// Of an attention call.
+constexpr std::array<std::string_view, 3> call_phases{"fwd", "bwd", "fwd+bwd"};
+constexpr std::array<std::string_view, 4> conventions{"causal-halved", "full", "model-6N",
+                                                      "unknown"};
+/// Begin what `recompute` and `ac` say; modules may follow ("selective: mlp, core_attn").
+constexpr std::array<std::string_view, 6> recomputations{
+    "none", "full", "selective", "selective-layer", "selective-op", "unknown"};
+/// Words for number formats, with ours; a source adds words of its own ("fp8_block").
+constexpr std::array<std::pair<std::string_view, std::string_view>, 13> formats{
+    {{"bf16", "bf16"},
+     {"bfloat16", "bf16"},
+     {"fp16", "fp16"},
+     {"float16", "fp16"},
+     {"half", "fp16"},
+     {"fp32", "fp32"},
+     {"float32", "fp32"},
+     {"float", "fp32"},
+     {"fp8", "fp8"},
+     {"mxfp8", "mxfp8"},
+     {"fp8-mx", "mxfp8"},
+     {"fp8-cs", "fp8"},
+     {"nvfp4", "nvfp4"}}};
 constexpr std::array<std::pair<std::string_view, std::string_view>, 8> collectives{
     {{"all_to_all", "all_to_all"},
      {"all_gather", "all_gather"},
@@ -111,8 +132,55 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kernel_op
      {"gdn_chunk", "linear"},
      {"mamba2_scan", "linear"},
      {"causal_conv1d", "linear"}}};
-constexpr std::array<std::pair<std::string_view, std::string_view>, 2> placements{
-    {{"ulysses-inner", "ulysses-inner"}, {"ring-inner", "ring-inner"}}};
+constexpr std::array<std::string_view, 2> placements{"ulysses-inner", "ring-inner"};
+
+/// The beginning of a value that is one of `words`.
+std::string expect_word(const JsonView& view, std::string_view word,
+                        std::span<const std::string_view> words) {
+  if (std::ranges::find(words, word) == words.end()) {
+    view.fail(fmt::format("unknown '{}'; it is one of {}", word, fmt::join(words, ", ")));
+  }
+  return view.string();
+}
+
+std::string word_in(const JsonView& view, std::span<const std::string_view> words) {
+  return expect_word(view, view.string(), words);
+}
+
+/// A kind of recomputation, maybe with modules behind it.
+std::string recomputation_in(const JsonView& view) {
+  const std::string text = view.string();
+  return expect_word(view, std::string_view(text).substr(0, text.find(':')), recomputations);
+}
+
+/// The format that a value names, by our word, or all of the value where it says more. A word that
+/// looks like a format must be one.
+std::string format_in(const JsonView& view) {
+  std::string text = view.string();
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
+  const auto known = [](std::string_view word) {
+    return std::ranges::find(formats, word, &std::pair<std::string_view, std::string_view>::first);
+  };
+  if (const auto* const whole = known(text); whole != formats.end()) {
+    return std::string(whole->second);
+  }
+  bool named = false;
+  for (std::string_view rest = text; !rest.empty();) {
+    rest.remove_prefix(std::min(rest.find_first_of(letters_and_digits), rest.size()));
+    const std::string_view word = rest.substr(0, rest.find_first_not_of(letters_and_digits));
+    rest.remove_prefix(word.size());
+    const bool looks = contains(word, "fp") || contains(word, "bf");
+    if (known(word) != formats.end()) {
+      named = true;
+    } else if (looks && word.find_first_of("0123456789") != std::string_view::npos) {
+      view.fail(fmt::format("unknown number format '{}'", word));
+    }
+  }
+  if (!named) {
+    view.fail(fmt::format("'{}' names no number format, such as bf16, fp16 or fp8", text));
+  }
+  return text;
+}
 
 /// The word itself, which must be in the table.
 template <std::size_t N>
@@ -152,6 +220,18 @@ std::vector<std::vector<std::int64_t>> packings_of(const JsonView& sequences, st
   return packings;
 }
 
+/// `precision` says it where `dtype` does not; what a point says of itself goes first.
+std::string read_format(const Fields& f) {
+  for (const JsonView* keys : {&f.point(), &f.workload()}) {
+    for (const std::string_view key : {"dtype", "precision"}) {
+      if (const auto said = keys->find(key)) {
+        return format_in(*said);
+      }
+    }
+  }
+  return "";
+}
+
 void read_work(const Fields& f, Point& p) {
   p.seq = f.count<std::int64_t>("seq", most_tokens);
   p.seq_kv = f.count<std::int64_t>("seq_kv", most_tokens);
@@ -170,13 +250,16 @@ void read_work(const Fields& f, Point& p) {
     p.packings = packings_of(*documents, *p.seq);
   }
   if (const auto phase = f.find("phase")) {
-    p.phase = one_of(*phase, phases);
+    p.phase = word_in(*phase, phases);
   }
-  p.dtype = f.text("dtype");
-  p.precision = f.text("precision");
+  p.dtype = read_format(f);
   p.model = f.text("model");
-  p.flops_convention = f.text("flops_convention");
-  p.recompute = f.text("recompute");
+  if (const auto convention = f.find("flops_convention")) {
+    p.flops_convention = word_in(*convention, conventions);
+  }
+  if (const auto recompute = f.find("recompute")) {
+    p.recompute = recomputation_in(*recompute);
+  }
   p.call = f.text("call");
   p.layers = f.count<std::int64_t>("layers");
   p.hidden = f.count<std::int64_t>("hidden");
@@ -224,13 +307,14 @@ void read_architecture(const Fields& f, Point& p) {
   p.v_head_dim = rank("v_head_dim");
 }
 
-/// A key whose value may be a word, a number or yes and no: as text.
-std::string any_text(const Fields& f, std::string_view key) {
-  const auto view = f.find(key);
-  if (!view) {
-    return "";
+/// What lies in the host's memory: by name, or the part of the activations.
+void read_offload(const JsonView& said, Point& p) {
+  if (!said.value().is_number()) {
+    p.offload = parse_offload(said.string(), said.where());
+    return;
   }
-  return view->value().is_string() ? view->string() : view->value().dump();
+  p.offloaded = said.number(0, 1);
+  p.offload = p.offloaded > 0 ? Offload::activations : Offload::none;
 }
 
 /// World is the product of the degrees that the plan has; ep divides it. A training step's dp, if
@@ -240,9 +324,8 @@ void expect_world(const Fields& f, Point& p) {
   if (!p.suspect.empty()) {
     return;
   }
-  // A degree of unknown kind counts where no other is stated.
   const bool of_kind = p.ulysses && p.ring;
-  const std::int64_t sequence = !of_kind || *p.ulysses * *p.ring == 1 ? p.cp.value_or(1) : 1;
+  const std::int64_t sequence = p.cp_of_open_kind().value_or(1);
   if (!of_kind && !p.cp) {
     return;
   }
@@ -298,10 +381,13 @@ void read_plan(const Fields& f, Point& p) {
     p.zero = static_cast<int>(zero->integer(0, 3));
   }
   p.zero_group = f.count("zero_group");
-  p.sharding = f.text("sharding");
   p.schedule = f.text("schedule");
-  p.offload = any_text(f, "offload");
-  p.ac = f.text("ac");
+  if (const auto offload = f.find("offload")) {
+    read_offload(*offload, p);
+  }
+  if (const auto ac = f.find("ac")) {
+    p.ac = recomputation_in(*ac);
+  }
   if (const auto sharded = f.find("tp_sequence_parallel")) {
     p.tp_sequence_parallel = sharded->boolean();
   }
@@ -313,9 +399,8 @@ void read_plan(const Fields& f, Point& p) {
     p.ring_kind = one_of(*kv, ring_kinds);
   }
   p.double_ring = f.yes("double_ring");
-  p.balanced = f.yes("balanced");
   if (const auto placement = f.find("placement")) {
-    p.placement = one_of(*placement, placements);
+    p.placement = word_in(*placement, placements);
   }
   if (p.scope != Scope::kernel) {
     expect_world(f, p);
@@ -362,7 +447,6 @@ void read_kernel(const Fields& f, Point& p) {
   p.peak = f.yes("peak");
   p.kernel = f.text("kernel");
   p.library = f.text("library");
-  p.fabric = f.text("fabric");
   p.algo = f.text("algo");
 }
 
@@ -411,6 +495,7 @@ void expect_complete(const Fields& f, const Point& p) {
   }
   if (p.scope == Scope::attention || p.scope == Scope::kernel) {
     need(!p.phase.empty(), "phase");
+    (void)word_in(*f.find("phase"), call_phases);
     need(p.q_heads.has_value(), "q_heads");
     need(p.head_dim.has_value(), "head_dim");
     if (p.q_heads && p.kv_heads && *p.q_heads % *p.kv_heads != 0) {
@@ -466,7 +551,7 @@ Point read_point(const JsonView& view, const JsonView& workload, std::int64_t in
   p.beyond = f.yes("beyond");
   p.per_gpu = f.yes("per_gpu");
   const auto own_noise = view.find("noise");
-  p.noise = own_noise ? own_noise->number() : noise;
+  p.noise = own_noise ? own_noise->number(0, 1) : noise;
   if (const auto gpu = view.find("gpu")) {
     p.machine.gpu = gpu->string();
   }

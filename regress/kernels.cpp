@@ -24,9 +24,7 @@ constexpr std::int64_t deepseek_kv_lora = 512;
 constexpr std::int64_t deepseek_rope = 64;
 
 DType tensors_of(const Point& p) {
-  return p.dtype == "fp16" || p.dtype == "half" ? DType::fp16
-         : p.dtype == "fp32"                    ? DType::fp32
-                                                : DType::bf16;
+  return p.dtype == "fp16" ? DType::fp16 : p.dtype == "fp32" ? DType::fp32 : DType::bf16;
 }
 
 /// xorshift64: the same numbers everywhere.
@@ -201,7 +199,7 @@ KernelAnswer mla_block(const Point& p, const KernelCost& cost) {
 
 GemmFormat gemm_format_of(const Point& p, const GpuSpec& gpu) {
   const std::string& name = p.dtype;
-  if (name.empty() || name == "bf16" || name == "fp16" || name == "half" || name == "fp32") {
+  if (name.empty() || name == "bf16" || name == "fp16" || name == "fp32") {
     return GemmFormat::plain;
   }
   if (name == "fp8_block") {

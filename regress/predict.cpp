@@ -32,17 +32,11 @@ PointPrediction no(std::string reason) {
 }
 
 DType dtype_of(const Point& p) {
-  return p.dtype == "fp16" || p.dtype == "half" ? DType::fp16
-         : p.dtype == "fp32"                    ? DType::fp32
-                                                : DType::bf16;
+  return p.dtype == "fp16" ? DType::fp16 : p.dtype == "fp32" ? DType::fp32 : DType::bf16;
 }
 
 bool is_low_precision(const Point& p) {
-  const auto says = [](std::string_view text, std::string_view word) {
-    return text.find(word) != std::string_view::npos;
-  };
-  return says(p.dtype, "fp8") || says(p.dtype, "fp4") || says(p.precision, "FP8") ||
-         says(p.precision, "FP4");
+  return contains(p.dtype, "fp8") || contains(p.dtype, "fp4");
 }
 
 Mask mask_of(const Point& p) {
@@ -155,6 +149,10 @@ FixedChoices choices_of(const Point& p) {
   f.ring = p.ring;
   f.own[&parameters::team] = p.team;
   f.layout = p.layout;
+  if (const auto degree = p.cp_of_open_kind()) {
+    f.ulysses = 1;  // the stack's default is a ring
+    f.ring = degree;
+  }
   if (p.ring_kind == RingKind::all_gather && p.ring.value_or(1) > 1) {
     f.strategy = "all-gather";
   } else if (p.ring_kind == RingKind::pass_q && p.ring.value_or(1) > 1) {
@@ -414,10 +412,6 @@ PointPrediction Predictor::training(const CorpusFile& file, const Point& p,
   request.problem.head_dim = request.model->head_dim;
   request.problem.value_dim = request.model->value_dim();
   request.problem.batch = point.plan.global_batch();
-  if (p.cp) {
-    request.fixed.ulysses = 1;  // the stack's default is a ring
-    request.fixed.ring = p.cp;
-  }
   const StackSpec::Counting counting = counting_of(file, p);
   if (p.flops_convention == "full" || counting.whole_attention) {
     request.flops_convention = FlopsConvention::full;
@@ -459,10 +453,6 @@ PointPrediction Predictor::inference(const Point& p, const sim::Cluster& cluster
   request.problem.value_dim = request.model->value_dim();
   request.problem.mask = request.model->mask;
   request.problem.batch = point.plan.global_batch();
-  if (p.cp) {
-    request.fixed.ulysses = 1;  // the stack's default is a ring
-    request.fixed.ring = *p.cp;
-  }
   try {
     Request call = request;
     call.gpus = p.world / (p.tp * p.pp * p.dp * p.cfg);

@@ -1,7 +1,6 @@
 #include "regress/training.hpp"
 
 #include "base/error.hpp"
-#include "base/parse.hpp"
 #include "planner/step.hpp"
 #include "regress/point_model.hpp"
 
@@ -34,6 +33,9 @@ std::string why_not_training(const Point& p) {
   }
   if (p.ring_kind == RingKind::pass_q) {
     return "pass-Q is not modelled";
+  }
+  if (contains(p.features, "weights offload") || contains(p.features, "parameter offload")) {
+    return "weights in the host's memory (parameter offload) are not modelled";
   }
   if (contains(p.model, "lora")) {
     return "adapters (LoRA) are not modelled";
@@ -110,23 +112,32 @@ class PointReader {
     batches(plan);
     virtual_stages(plan);
     plan.format = format();
-    if (contains(p_.features, "ALST")) {
-      plan.offload = Offload::all;
-    } else if (contains(p_.features, "optimizer offload") || p_.offload == "optimizer") {
-      plan.offload = Offload::optimizer;
-    } else if (contains(p_.features, "offload") || contains(p_.system, "offload") ||
-               p_.offload == "activations" || p_.offload.starts_with("0.")) {
-      plan.offload = Offload::activations;
-      if (p_.offload.starts_with("0.")) {
-        plan.offloaded = std::clamp(parse_double(p_.offload, "offload"), 0.0, 1.0);
-      }
-    } else if (p_.offload.empty() && !practice_.offload.empty()) {
-      plan.offload = parse_offload(practice_.offload, "stack");
-      assume("offload", fmt::format("{}, the stack's default", practice_.offload));
-    }
+    plan.offload = offload();
+    plan.offloaded = p_.offloaded;
     if (p_.packs()) {
       assume("documents", "one in a sequence");
     }
+  }
+
+  /// What the key says, else the source's words, else what the stack does.
+  Offload offload() {
+    if (p_.offload) {
+      return *p_.offload;
+    }
+    if (contains(p_.features, "ALST")) {
+      return Offload::all;
+    }
+    if (contains(p_.features, "optimizer offload")) {
+      return Offload::optimizer;
+    }
+    if (contains(p_.features, "offload") || contains(p_.system, "offload")) {
+      return Offload::activations;
+    }
+    if (!practice_.offload.empty()) {
+      assume("offload", fmt::format("{}, the stack's default", practice_.offload));
+      return parse_offload(practice_.offload, "stack");
+    }
+    return Offload::none;
   }
 
   /// Stage 1, as Megatron's distributed optimizer; who cannot hold weights whole shards them.
@@ -220,9 +231,9 @@ class PointReader {
       result_.recompute = {of(Recompute::none)};
     } else if (const ModuleSet modules = named_modules(said); !modules.empty()) {
       result_.recompute = {{.kind = Recompute::selective, .modules = modules}};
-    } else if (contains(said, "selective") || contains(said, "op")) {
+    } else if (said.starts_with("selective")) {
       result_.recompute = {selective};
-    } else if (contains(said, "full")) {
+    } else if (said.starts_with("full")) {
       result_.recompute = {of(Recompute::full)};
     } else if (practice_.recompute == "full" || practice_.recompute == "none") {
       result_.recompute = {of(practice_.recompute == "full" ? Recompute::full : Recompute::none)};

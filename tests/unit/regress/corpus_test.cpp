@@ -86,6 +86,62 @@ TEST_CASE("what is wrong with a corpus file is said with file and point") {
              ContainsSubstring("format_version"));
 }
 
+TEST_CASE("values of known keys are known, too") {
+  const auto refused = [](const char* key, const Json& value) {
+    return complaint([&](Json& d) { d["points"][0][key] = value; });
+  };
+  for (const char* word : {"Full", "ful", "no", "off", "2"}) {
+    INFO(word);
+    CHECK_THAT(refused("recompute", word), ContainsSubstring("points[0].recompute: unknown '"));
+    CHECK_THAT(refused("ac", word), ContainsSubstring("points[0].ac: unknown '"));
+  }
+  CHECK_THAT(refused("phase", "train"), ContainsSubstring("points[0].phase: unknown 'train'; it is "
+                                                          "one of fwd, bwd, fwd+bwd"));
+  CHECK_THAT(refused("phase", "inference"), ContainsSubstring("points[0].phase"));
+  CHECK_THAT(refused("flops_convention", "causal_halved"), ContainsSubstring("flops_convention"));
+  CHECK_THAT(refused("dtype", "fp61"), ContainsSubstring("unknown number format 'fp61'"));
+  CHECK_THAT(refused("dtype", "bf16, fp9 ffn"), ContainsSubstring("unknown number format 'fp9'"));
+  CHECK_THAT(refused("dtype", "exact"), ContainsSubstring("'exact' names no number format"));
+  for (const Json& number : {Json(-0.5), Json(1.5)}) {
+    CHECK_THAT(refused("noise", number), ContainsSubstring("points[0].noise"));
+    CHECK_THAT(refused("offload", number), ContainsSubstring("points[0].offload"));
+  }
+  for (const Json& word : {Json("full"), Json("cpu"), Json(true)}) {
+    CHECK_THAT(refused("offload", word), ContainsSubstring("points[0].offload"));
+  }
+}
+
+TEST_CASE("an offload is named or a part of the activations") {
+  const auto offload = [](const Json& value) {
+    Json document = test::example_corpus();
+    document["points"][0]["offload"] = value;
+    const Point p = read(document).points[0];
+    return std::pair(p.offload, p.offloaded);
+  };
+  CHECK(offload(0) == std::pair(std::optional(Offload::none), 0.0));
+  CHECK(offload(0.25) == std::pair(std::optional(Offload::activations), 0.25));
+  CHECK(offload(1) == std::pair(std::optional(Offload::activations), 1.0));
+  CHECK(offload(1.0) == offload(1));
+  CHECK(offload("all") == std::pair(std::optional(Offload::all), 1.0));
+  CHECK(offload("optimizer").first == Offload::optimizer);
+  CHECK_FALSE(offload(nullptr).first);
+}
+
+TEST_CASE("formats have one name each, and a point's goes before its file's") {
+  const auto format = [](const Json& keys) {
+    Json document = test::example_corpus();
+    document["points"][0].update(keys);
+    return read(document).points[0].dtype;
+  };
+  CHECK(format(Json::object()) == "bf16");
+  CHECK(format({{"dtype", "half"}}) == "fp16");
+  CHECK(format({{"precision", "FP8-CS"}}) == "fp8");
+  CHECK(format({{"precision", "FP8-MX"}}) == "mxfp8");
+  CHECK(format({{"dtype", "fp16"}, {"precision", "FP8"}}) == "fp16");
+  CHECK(format({{"dtype", "bf16 attention, fp8 ffn"}}) == "bf16 attention, fp8 ffn");
+  CHECK(format({{"dtype", "fp8_block"}}) == "fp8_block");
+}
+
 TEST_CASE("the source's own words do not matter") {
   CHECK(complaint([](Json& d) { d["points"][0]["driver"] = "550.54"; }).empty());
   CHECK(complaint([](Json& d) { d["machine"]["host"] = {{"cpus", 2}}; }).empty());
@@ -107,7 +163,7 @@ TEST_CASE("a training step keeps its degrees and what its layers are") {
   document["workload"]["scope"] = "model";
   document["points"] = Json::array({parse_json(R"({
     "seq": 4096, "world": 64, "tp": 2, "pp": 4, "vp": 2, "cp": 2, "dp": 4, "ep": 8, "etp": 1,
-    "zero": 1, "zero_group": 4, "sharding": "HSDP", "schedule": "interleaved-1f1b", "offload": 0.5,
+    "zero": 1, "zero_group": 4, "schedule": "interleaved-1f1b", "offload": 0.5,
     "ac": "selective-op", "precision": "MXFP8", "tp_sequence_parallel": false, "grad_accum": 16,
     "gated": true, "mlp": "swiglu", "tied_embeddings": false, "experts": 64, "experts_per_token": 6,
     "shared_experts": 0, "dense_layers": 1, "moe_ffn": 1408, "shared_expert_ffn": 2816,
@@ -120,11 +176,11 @@ TEST_CASE("a training step keeps its degrees and what its layers are") {
   CHECK(p.etp == 1);
   CHECK(p.grad_accum == 16);
   CHECK(p.zero_group == 4);
-  CHECK(p.sharding == "HSDP");
   CHECK(p.schedule == "interleaved-1f1b");
-  CHECK(p.offload == "0.5");
+  CHECK(p.offload == Offload::activations);
+  CHECK(p.offloaded == 0.5);
   CHECK(p.ac == "selective-op");
-  CHECK(p.precision == "MXFP8");
+  CHECK(p.dtype == "mxfp8");
   CHECK(p.tp_sequence_parallel == false);
   CHECK(p.gated == true);
   CHECK(p.tied_embeddings == false);

@@ -296,3 +296,28 @@ TEST_CASE("transfers in pieces hide all but the first, and a scale a row is wort
   CHECK(step("compile, vanilla TP", "fp8-tensorwise") < plain);
   CHECK(step("compile, vanilla TP", "fp8-rowwise") == plain);
 }
+
+TEST_CASE("a degree of open kind stands for none that is stated") {
+  Json document = experts_corpus();
+  document["points"][0].update(Json{{"seq", 65536}, {"dp", 1}, {"ulysses", 8}, {"ring", 2}});
+  document["points"][0].erase("cp");
+  const double stated = *predict(document)[0].predicted;
+  document["points"][0]["cp"] = 16;
+  CHECK(*predict(document)[0].predicted == stated);
+  document["points"][0].update(Json{{"ulysses", 1}, {"ring", 16}, {"cp", nullptr}});
+  const double ring = *predict(document)[0].predicted;
+  document["points"][0].update(Json{{"ulysses", nullptr}, {"ring", nullptr}, {"cp", 16}});
+  CHECK(*predict(document)[0].predicted == ring);
+  CHECK(ring != stated);
+}
+
+TEST_CASE("weights in the host's memory are refused, and what a key says of the optimizer counts") {
+  Json document = experts_corpus();
+  document["points"][0]["metric"] = "memory_bytes";
+  const double here = *predict(document)[0].predicted;
+  document["points"][0]["features"] = "baseline + tiled loss";
+  document["points"][0]["offload"] = "optimizer";
+  CHECK(*predict(document)[0].predicted < here);
+  document["points"][0]["features"] = "baseline + weights offload";
+  CHECK_THAT(predict(document)[0].reason, ContainsSubstring("parameter offload"));
+}
