@@ -114,9 +114,7 @@ ComposedCluster compose(const CorpusMachine& m, int world, const Catalog& catalo
   // A kind names a family ("nvlink3"); the GPU's own transport may be a special one of it
   // (nvlink3-a800), and "nvswitch" says no more than the GPU does.
   const std::string& kind = m.intra_kind;
-  if (m.intra_GBps) {
-    request.intra = fmt::format("{:g}GB/s", *m.intra_GBps);
-  } else if (!kind.empty() && !gpu.intra.starts_with(kind) && is_link(catalog, kind, false)) {
+  if (!kind.empty() && !gpu.intra.starts_with(kind) && is_link(catalog, kind, false)) {
     request.intra = kind;
   } else if (year >= switches_since && gpu.intra == "pcie4") {
     request.intra = "pcie4-switch";
@@ -129,6 +127,9 @@ ComposedCluster compose(const CorpusMachine& m, int world, const Catalog& catalo
     request.inter = inter_text(m, per_node, gpu, catalog, result.assumptions);
   }
   result.machine = catalog.compose(request, result.assumptions);
+  if (m.intra_GBps) {
+    result.machine.intra_rate = Bandwidth(*m.intra_GBps * 1e9);
+  }
   return result;
 }
 

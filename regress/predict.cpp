@@ -51,6 +51,7 @@ Problem problem_of(const Point& p) {
           .q_heads = *p.q_heads,
           .kv_heads = p.kv_heads.value_or(*p.q_heads),
           .head_dim = *p.head_dim,
+          .value_dim = p.head_dim_v.value_or(0),
           .mask = mask_of(p),
           .dtype = dtype_of(p)};
 }
@@ -81,8 +82,9 @@ double flops_of_call(const Point& p) {
   const Problem problem = problem_of(p);
   if (p.packs()) {
     const TokenRange all{.begin = 0, .count = problem.seq};
-    double passes = p.phase != "bwd" ? flops_per_pair(Phase::forward, *p.head_dim, *p.head_dim) : 0;
-    passes += p.phase != "fwd" ? flops_per_pair(Phase::backward, *p.head_dim, *p.head_dim) : 0;
+    const int values = p.head_dim_v.value_or(*p.head_dim);
+    double passes = p.phase != "bwd" ? flops_per_pair(Phase::forward, *p.head_dim, values) : 0;
+    passes += p.phase != "fwd" ? flops_per_pair(Phase::backward, *p.head_dim, values) : 0;
     return passes * mean_over(packings_of(p), [&](const std::vector<std::int64_t>& ends) {
              Mask mask = problem.mask;
              mask.document_ends = ends;
@@ -147,12 +149,12 @@ FixedChoices choices_of(const Point& p) {
   FixedChoices f;
   f.ulysses = p.ulysses;
   f.ring = p.ring;
-  f.own[&parameters::team] = p.team;
-  f.layout = p.layout;
   if (const auto degree = p.cp_of_open_kind()) {
     f.ulysses = 1;  // the stack's default is a ring
     f.ring = degree;
   }
+  f.own[&parameters::team] = p.team;
+  f.layout = p.layout;
   if (p.ring_kind == RingKind::all_gather && p.ring.value_or(1) > 1) {
     f.strategy = "all-gather";
   } else if (p.ring_kind == RingKind::pass_q && p.ring.value_or(1) > 1) {
@@ -173,6 +175,10 @@ FixedChoices choices_of(const Point& p) {
   return f;
 }
 
+Bytes usable_memory(const GpuSpec& gpu) {
+  return Bytes(static_cast<std::int64_t>(gpu.memory.value.as_double() * gpu.memory_usable.value));
+}
+
 /// What attention calls and training steps ask alike.
 Request request_of(const Point& p, const sim::Cluster& cluster, const StackSpec& stack) {
   Request request;
@@ -182,9 +188,7 @@ Request request_of(const Point& p, const sim::Cluster& cluster, const StackSpec&
   request.gpus = p.world;
   request.fixed = choices_of(p);
   request.run_by(stack);
-  const GpuSpec& gpu = cluster.machine().gpu;
-  request.memory =
-      Bytes(static_cast<std::int64_t>(gpu.memory.value.as_double() * gpu.memory_usable.value));
+  request.memory = usable_memory(cluster.machine().gpu);
   return request;
 }
 
@@ -248,16 +252,48 @@ PointPrediction training_answer(const Point& p, const Request& request,
   return result;
 }
 
+/// An assumption, and how many points it was made for.
+struct Tally {
+  Assumption said;
+  std::size_t points = 0;
+};
+
+void add(std::vector<Tally>& tallies, const Assumption& a) {
+  auto at = std::ranges::find_if(
+      tallies, [&](const Tally& t) { return t.said.what == a.what && t.said.value == a.value; });
+  if (at == tallies.end()) {
+    at = tallies.insert(at, {.said = a});
+  }
+  ++at->points;
+}
+
+/// What was not assumed for all of a file's points says for how many.
+std::vector<Assumption> said_of(const std::vector<Tally>& tallies, std::size_t points) {
+  std::vector<Assumption> said;
+  for (const Tally& t : tallies) {
+    said.push_back(t.said);
+    if (t.points < points) {
+      said.back().value += fmt::format(" ({} of {} points)", t.points, points);
+    }
+  }
+  return said;
+}
+
 }  // namespace
 
 std::vector<PointPrediction> Predictor::predict(const CorpusFile& file) {
-  assumptions_.clear();
   clusters_.clear();
+  std::vector<Tally> tallies;
   std::vector<PointPrediction> predictions;
   predictions.reserve(file.points.size());
   for (const Point& point : file.points) {
+    assumptions_.clear();
     predictions.push_back(predict(file, point));
+    for (const Assumption& a : assumptions_) {
+      add(tallies, a);
+    }
   }
+  assumptions_ = said_of(tallies, predictions.size());
   if (!file.unread.empty()) {
     assume("keys that were not read", fmt::format("{}", fmt::join(file.unread, ", ")));
   }
@@ -292,6 +328,10 @@ PointPrediction Predictor::attention(const Point& p, const sim::Cluster& cluster
   }
   if (p.tp * p.dp * p.pp * p.cfg * p.pipefusion != 1) {
     return no("attention calls are predicted for one sequence-parallel group");
+  }
+  if (p.seq_kv.value_or(*p.seq) != *p.seq) {
+    return no(fmt::format("attention of {} queries to {} keys over several GPUs is not modelled",
+                          *p.seq, *p.seq_kv));
   }
   if (is_low_precision(p)) {
     return no(fmt::format("attention in {} over several GPUs is not modelled", p.dtype));
@@ -510,11 +550,12 @@ PointPrediction Predictor::kernel(const CorpusFile& file, const Point& p,
   }
   if (p.metric == Metric::memory) {
     // The peak of a process: of a benchmark of both passes it is the backward's, for either.
-    const bool both = std::ranges::any_of(file.points, [](const Point& other) {
-      return other.op.empty() && other.phase != "fwd" && other.phase != "inference";
-    });
+    const bool both = std::ranges::any_of(
+        file.points, [](const Point& other) { return other.op.empty() && other.phase != "fwd"; });
     PointPrediction result;
-    result.predicted = attention_memory(p, both).as_double();
+    const Bytes bytes = attention_memory(p, both);
+    result.predicted = bytes.as_double();
+    result.oom = bytes > usable_memory(gpu);
     return result;
   }
   const std::string name = attention_kernel_of(p, gpu.generation);
@@ -554,7 +595,9 @@ PointPrediction Predictor::kernel(const CorpusFile& file, const Point& p,
     if (!p.library.empty()) {
       spread = std::hypot(spread, foreign_kernel_spread);
     }
-    return answer(p, seconds, spread);
+    PointPrediction result = answer(p, seconds, spread);
+    result.oom = attention_memory(p, p.phase != "fwd") > usable_memory(gpu);
+    return result;
   } catch (const InputError& refused) {
     return no(refused.what());
   }
@@ -704,9 +747,7 @@ StackSpec::Counting Predictor::counting_of(const CorpusFile& file, const Point& 
 }
 
 void Predictor::assume(const std::string& what, std::string value) {
-  if (std::ranges::find(assumptions_, what, &Assumption::what) == assumptions_.end()) {
-    assumptions_.push_back({.what = what, .value = std::move(value), .source = "default"});
-  }
+  assumptions_.push_back({.what = what, .value = std::move(value), .source = "default"});
 }
 
 const sim::Cluster& Predictor::cluster_of(const CorpusFile& file, const Point& p) {
@@ -721,12 +762,14 @@ const sim::Cluster& Predictor::cluster_of(const CorpusFile& file, const Point& p
       composed.machine = sim::evenly_filled(std::move(composed.machine), composed.nodes, p.world);
     }
     const int gpus = composed.nodes * static_cast<int>(composed.machine.gpus_per_node.value);
-    at->second = std::make_unique<sim::Cluster>(std::move(composed.machine), composed.nodes, gpus);
-    for (Assumption& a : composed.assumptions) {
-      assume(a.what, std::move(a.value));
-    }
+    at->second = {.cluster = std::make_unique<sim::Cluster>(std::move(composed.machine),
+                                                            composed.nodes, gpus),
+                  .assumptions = std::move(composed.assumptions)};
   }
-  return *at->second;
+  for (const Assumption& a : at->second.assumptions) {
+    assume(a.what, a.value);
+  }
+  return *at->second.cluster;
 }
 
 const StackSpec& Predictor::stack_of(const std::string& name, std::string_view where) {

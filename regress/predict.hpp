@@ -25,7 +25,8 @@ class Predictor {
   /// names a GPU, link or stack that nobody knows.
   std::vector<PointPrediction> predict(const CorpusFile& file);
 
-  /// What was filled in for the machines of the last file.
+  /// What was filled in for the points of the last file; each value, with how many points it is of
+  /// unless of all.
   [[nodiscard]] const std::vector<Assumption>& assumptions() const { return assumptions_; }
 
  private:
@@ -60,10 +61,14 @@ class Predictor {
   const StackSpec& as_run(const StackSpec& stack, const CorpusFile& file, const Point& point);
 
   Catalog catalog_;
-  std::map<std::string, std::unique_ptr<sim::Cluster>> clusters_;
+  struct Composed {
+    std::unique_ptr<sim::Cluster> cluster;
+    std::vector<Assumption> assumptions;  // of its machine
+  };
+  std::map<std::string, Composed> clusters_;
   std::map<std::string, StackSpec> stacks_;
-  std::vector<KnownBy> words_;  // by which stacks are recognised
-  std::vector<Assumption> assumptions_;
+  std::vector<KnownBy> words_;           // by which stacks are recognised
+  std::vector<Assumption> assumptions_;  // of a point, while it is predicted
 };
 
 }  // namespace spp::regress

@@ -82,6 +82,58 @@ TEST_CASE("what a machine block leaves open is filled in and listed") {
   CHECK_THROWS_AS(compose({.gpu = ""}, 8, catalog, "test"), InputError);
 }
 
+TEST_CASE("a stated rate is the stated link's") {
+  const Catalog catalog(test::source_path("topologies"));
+  CorpusMachine machine{.gpu = "l40", .gpus_per_node = 4, .nodes = 1, .intra_kind = "nvlink3"};
+  machine.intra_GBps = 56;
+  const MachineSpec made = compose(machine, 4, catalog, "test").machine;
+  CHECK(made.intra.name == "nvlink3");
+  CHECK(made.intra_rate == Bandwidth(56e9));
+  machine.intra_kind = "";
+  CHECK(compose(machine, 4, catalog, "test").machine.intra.name == "pcie4");
+}
+
+TEST_CASE(
+    "attention over several GPUs has values of their own width, and as many keys as queries") {
+  Json document = test::example_corpus();
+  const double wide = *predict(document)[0].predicted;
+  document["workload"]["head_dim_v"] = 64;
+  CHECK(*predict(document)[0].predicted < wide);
+  document["points"][0]["seq_kv"] = 65536;
+  CHECK_THAT(predict(document)[0].reason, ContainsSubstring("32768 queries to 65536 keys"));
+}
+
+TEST_CASE("attention of one GPU runs out of memory, too") {
+  Json document = test::example_corpus();
+  document["workload"]["scope"] = "kernel";
+  document["points"] = Json::array(
+      {{{"seq", 32768}, {"kernel", "fa2"}, {"metric", "time_s"}, {"value", 0.05}, {"oom", false}}});
+  CHECK_FALSE(predict(document)[0].oom);
+  document["points"][0]["batch"] = 256;  // 256 x 32K x (64 + 16 heads) x 128 x 2 bytes: 160 GiB
+  CHECK(predict(document)[0].oom);
+  document["points"][0]["metric"] = "memory_bytes";
+  CHECK(predict(document)[0].oom);
+}
+
+TEST_CASE("an assumption says for how many points it was made") {
+  Json document = test::example_corpus();
+  document["points"][0]["nodes"] = 2;
+  const test::TempDir folder;
+  const auto path = folder.path() / "example.json";
+  write_file(path, document.dump());
+  Predictor p = predictor();
+  (void)p.predict(read_corpus_file(path));
+  std::vector<std::string> values;
+  for (const Assumption& a : p.assumptions()) {
+    if (a.what == "fabric" || a.what == "documents") {
+      values.push_back(a.value);
+    }
+  }
+  REQUIRE(values.size() == 2);
+  CHECK_THAT(values[0], ContainsSubstring("(1 of 3 points)"));
+  CHECK_THAT(values[1], ContainsSubstring("(1 of 3 points)"));
+}
+
 TEST_CASE("Grace racks are one NVLink domain") {
   const Catalog catalog(test::source_path("topologies"));
   const auto rack =
