@@ -17,7 +17,8 @@ bool is_control(std::uint32_t code) {
     return code >= first && code <= last;
   };
   return code < 0x20 || between(0x7f, 0x9f) || between(0x200b, 0x200f) || between(0x2028, 0x202e) ||
-         between(0x2060, 0x206f) || code == 0xfeff || code == 0x61c;
+         between(0x2060, 0x206f) || code == 0xfeff || code == 0x61c ||
+         (code & 0xfffeU) == 0xfffeU;  // of no character: XML takes none of them
 }
 
 void append_escaped(std::uint32_t code, std::string& out) {

@@ -17,6 +17,7 @@ TEST_CASE("what would be markup is text") {
 TEST_CASE("what is no text is made visible") {
   CHECK(escaped(std::string("a\x1b[31mb")) == "a\\x1b[31mb");
   CHECK(escaped("\xff") == "\\xff");
+  CHECK(escaped("a\xef\xbf\xbe\xef\xbf\xbf") == "a\\ufffe\\uffff");
   CHECK(escaped("2 × 8 → 16") == "2 × 8 → 16");
   CHECK(escaped("two\nlines") == "two lines");
 }
