@@ -135,7 +135,12 @@ Score score(const CorpusFile& file, std::span<const PointPrediction> predictions
       ++s.suspect;
       continue;
     }
-    told.push_back(said.oom == p.oom.value_or(false) ? 1 : 0);
+    const bool ran_out = p.oom.value_or(false);
+    told.push_back(said.oom == ran_out ? 1 : 0);
+    s.oom_stated += p.oom ? 1 : 0;
+    s.oom_measured += ran_out ? 1 : 0;
+    s.oom_told += said.oom && ran_out ? 1 : 0;
+    s.oom_false += said.oom && !ran_out ? 1 : 0;
     const bool usable = said.predicted && *said.predicted > 0;
     if (!p.choice.empty() && !p.beyond && (p.value || p.oom.value_or(false))) {
       choices[p.choice].push_back(
@@ -206,6 +211,10 @@ Score over(std::span<const Score> files) {
     all.suspect += s.suspect;
     all.choices += s.choices;
     all.oom_picked += s.oom_picked;
+    all.oom_stated += s.oom_stated;
+    all.oom_measured += s.oom_measured;
+    all.oom_told += s.oom_told;
+    all.oom_false += s.oom_false;
     if (s.regret_max) {
       all.regret_max = std::max(all.regret_max.value_or(0), *s.regret_max);
     }

@@ -6,6 +6,9 @@
 //               mean; plans predicted out of memory are not picked
 //   order       mean of Kendall's tau-b over the choices
 //   coverage    share of the measured values that lie inside their prediction's interval
+//   oom         share of all points, refused ones included, that were told right to run out of
+//   memory
+//               or not: it says little where no source speaks of memory, so counts stand beside it
 //
 // The mean over files weighs each file alike.
 #pragma once
@@ -31,6 +34,9 @@ struct PointPrediction {
 /// Figures of one file, or means over files; what does not apply is missing.
 struct Score {
   std::int64_t points = 0, n = 0, missing = 0, suspect = 0, choices = 0, oom_picked = 0;
+  /// Out of memory: points of which a source says whether they ran out, which did, which of those
+  /// were told to, and which were told to but ran.
+  std::int64_t oom_stated = 0, oom_measured = 0, oom_told = 0, oom_false = 0;
   std::optional<double> median, mape, bias, regret_mean, regret_max, tau, oom_accuracy;
   std::optional<double> memory_error, memory_bias, coverage;
 };

@@ -173,6 +173,10 @@ Json to_json(const regress::Score& s) {
           {"kendall_tau", figure(s.tau)},
           {"oom_picked", s.oom_picked},
           {"oom_accuracy", figure(s.oom_accuracy)},
+          {"oom_stated", s.oom_stated},
+          {"oom_measured", s.oom_measured},
+          {"oom_told", s.oom_told},
+          {"oom_false", s.oom_false},
           {"memory_error", figure(s.memory_error)},
           {"memory_bias", figure(s.memory_bias)}};
 }

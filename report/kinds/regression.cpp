@@ -24,6 +24,16 @@ std::string percent_at(const JsonView& view, std::string_view key) {
   return found ? percent(found->number()) : "";
 }
 
+/// Of "ran out of memory" and "was told to", where a source speaks of it: how many ran out, how
+/// many of those were told to, how many were told to and ran.
+std::string out_of_memory(const JsonView& f) {
+  const auto stated = f.find("oom_stated");
+  return stated && stated->number() > 0
+             ? fmt::format("{} / {} / {}", text_at(f, "oom_measured"), text_at(f, "oom_told"),
+                           text_at(f, "oom_false"))
+             : "";
+}
+
 std::vector<std::string> figures(std::string name, const JsonView& f) {
   return {std::move(name),
           text_at(f, "n"),
@@ -32,12 +42,12 @@ std::vector<std::string> figures(std::string name, const JsonView& f) {
           percent_at(f, "bias"),
           percent_at(f, "interval_coverage"),
           percent_at(f, "regret_mean"),
-          percent_at(f, "oom_accuracy")};
+          out_of_memory(f)};
 }
 
 Grid empty_grid() {
   return {.heading = {"", "points", "median error", "mean error", "bias", "inside the interval",
-                      "mean regret", "out of memory told right"},
+                      "mean regret", "out of memory / told / false alarms"},
           .right = {false, true, true, true, true, true, true, true},
           .rows = {}};
 }

@@ -94,7 +94,8 @@ class Point:
         return None if interval is None else interval[0] <= self.measured <= interval[1]
 
     def seconds(self):
-        """What was measured, as a time; None where a rate says none (no bytes, no FLOPs)."""
+        """What was measured, as a time; None where a rate says none (no bytes, no batch, FLOPs of
+        more than an attention call)."""
         if self.metric == "time_s":
             return self.measured
         if self.metric == "busbw_GBps" and self.get("bytes"):
@@ -102,8 +103,13 @@ class Point:
             part = 1 if op in ("sendrecv", "p2p") else (n - 1) / n
             part *= 2 if op == "all_reduce" else 1
             return part * self.get("bytes") / (1e9 * self.measured)
-        if self.metric == "tflops_per_gpu" and self.get("q_heads") and self.get("head_dim"):
-            return self.flops() / (self.measured * self.own["world"] * 1e12)
+        world = self.own.get("world", 1)
+        call = self.get("scope") in ("attention", "kernel") and not self.get("op")
+        if self.metric == "tflops_per_gpu" and call:
+            return self.flops() / (self.measured * world * 1e12)
+        if self.metric == "tokens_per_s" and self.get("seq") and self.get("batch"):
+            gpus = world if self.get("per_gpu") else 1
+            return self.get("seq") * self.get("batch") / (self.measured * gpus)
         return None
 
     def flops(self):

@@ -96,6 +96,17 @@ TEST_CASE("noise, ties and plans that are told to run out of memory") {
   CHECK(*s.regret_mean == Approx(0.5 / 3));
   CHECK(s.oom_picked == 0);
   CHECK(s.missing == 3);
+  CHECK(s.oom_stated == 1);
+  CHECK(s.oom_measured == 1);
+  CHECK(s.oom_told == 1);
+  CHECK(s.oom_false == 0);
+  predictions[6].oom = false;
+  predictions[7].oom = true;
+  predictions[8].oom = true;  // doubtful
+  const Score wrong = score(example(), predictions);
+  CHECK(wrong.oom_told == 0);
+  CHECK(wrong.oom_false == 1);
+  CHECK(over(std::vector{s, wrong}).oom_measured == 2);
 }
 
 TEST_CASE("the share of measured values inside their interval") {
