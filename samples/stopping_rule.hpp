@@ -14,11 +14,15 @@ struct Patient {
   double spread = 0.02;
   Seconds sample{0.002};  // a sample repeats what is shorter
   Seconds budget{0.1};    // of the whole series; `least` samples are taken whatever it says
-  Seconds longest{1e9};   // what `least` samples would take longer for is left out
-  Seconds once{};         // of the work, as far as is known; 0: tried first
+  Seconds longest{1e9};   // what a first try and `least` samples would take longer for is left out
+  /// Of the work, as far as it is known or foretold: what would take too long is not even tried,
+  /// and what is shorter than a sample is timed first, since it is repeated as often as that says.
+  Seconds once{};
 
   /// Work that takes `seconds` is not measured.
-  [[nodiscard]] bool leaves_out(double seconds) const { return seconds * least > longest.count(); }
+  [[nodiscard]] bool leaves_out(double seconds) const {
+    return seconds * (1 + least) > longest.count();
+  }
   /// How often a sample repeats work that takes `seconds`.
   [[nodiscard]] int repetitions(double seconds) const;
   /// Samples to take before looking at them again, after `taken`.

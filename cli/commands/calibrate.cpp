@@ -236,15 +236,21 @@ Request read_request(const Arguments& arguments) {
 }
 
 /// What makes predictions worse than they could be. `blocks`: those that were to be measured.
-void warn_of_attention(const std::vector<Series>& series, std::size_t blocks) {
+void warn_of_attention(const std::vector<Series>& series,
+                       const std::vector<AttentionBlock>& blocks) {
   constexpr double often = 0.25;  // medians pass over less
-  const auto measured = static_cast<std::size_t>(
-      std::ranges::count(series, std::string_view("attention"), &Series::what));
-  if (measured < blocks) {
-    complain(
-        fmt::format("warning: {} of the {} attention blocks of plans were left out for want of "
-                    "time or memory and will be interpolated: a larger --budget measures more",
-                    blocks - measured, blocks));
+  for (const Phase phase : {Phase::forward, Phase::backward}) {
+    const auto planned = std::ranges::count(blocks, phase, &AttentionBlock::phase);
+    const auto measured = std::ranges::count_if(series, [&](const Series& s) {
+      return s.what == "attention" && s.block && s.block->phase == phase;
+    });
+    if (measured < planned) {
+      complain(fmt::format(
+          "warning: {} of the {} {} attention blocks of plans were left out for want of time or "
+          "memory and {}: a larger --budget measures more",
+          planned - measured, planned, phase == Phase::forward ? "forward" : "backward",
+          measured > 0 ? "will be interpolated" : "what they take is assumed"));
+    }
   }
   for (const Series& s : series) {
     if (const double part = s.what == "pace" ? slow_part(s.seconds) : 0; part > often) {
@@ -347,7 +353,6 @@ void calibrate_command(const Arguments& arguments, Output& output) {
   input.cpu = runtime::cpu_model();
   input.libraries = runtime::library_versions();
   runtime::CalibrationRequest work = measurement(request, done);
-  const std::size_t blocks = work.blocks.size();
   {
     std::optional<LastWords> words;
     if (first) {
@@ -382,7 +387,7 @@ void calibrate_command(const Arguments& arguments, Output& output) {
   }
   input.calibration.series = done.samples();
   if (const auto attention = done.samples().find("attention"); attention != done.samples().end()) {
-    warn_of_attention(attention->second, blocks);
+    warn_of_attention(attention->second, work.blocks);
   }
   const Json profile = calibrate::profile_document(input);
   output.result(profile, [&](const Style& style) {

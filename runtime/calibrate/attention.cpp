@@ -9,13 +9,10 @@
 #include "runtime/calibrate/suites.hpp"
 
 #include <algorithm>
-#include <chrono>
-#include <limits>
+#include <map>
 
 namespace spp::runtime {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t cold_bytes = 16 << 20;  // several times a core's own cache
 constexpr std::int64_t most_copies = 16;
@@ -46,38 +43,47 @@ class Attention {
     }
   }
 
-  /// In sweeps: one visit to every block, then the next visit to every one, until all medians are
+  /// The smallest block of each phase first, whatever it takes: a profile without any is none. Then
+  /// in sweeps: one visit to every block, then the next visit to every one, until all medians are
   /// known well or time is up. What the pace does not tell of a machine that is slower for some
   /// seconds, spoils some samples of many blocks, which their medians pass over, and not all
   /// samples of some, which would look like those blocks' own cost. Where there is no time for all
-  /// of them, those left out lie between others, since their times will be interpolated.
+  /// of them, those left out lie between others, since their times will be interpolated; and one
+  /// that would take a large part of what is left waits, so that the others have their turn.
   void blocks(const std::vector<AttentionBlock>& blocks) {
     constexpr int most_sweeps = 64;
+    constexpr double first_part = 0.25;  // of the time left, for the first visit to a block
     std::vector<Probe> probes = attention_probes(blocks, "attention", crew_of(bench_));
     if (probes.empty()) {
       return;
     }
-    const std::vector<std::size_t> order = ends_then_middles(probes.size());
     Paced pace(bench_.transport, *kernels_, blocks.front().dtype, has_core(bench_));
+    for (Probe& probe : probes) {  // by rising FLOPs
+      if (!largest_.contains(probe.series.block->phase)) {
+        visit(probe.series, {.least = enough(), .most = enough()}, pace);
+      }
+    }
+    const std::vector<std::size_t> order = ends_then_middles(probes.size());
     for (int sweep = 0; sweep < most_sweeps; ++sweep) {
       bool all_known = true;
       for (const std::size_t at : order) {
         Series& series = probes[at].series;
-        if (sweep > 0 && (series.seconds.empty() || is_known(series))) {
+        const bool first = series.seconds.empty();
+        if (!first && (sweep == 0 || is_known(series))) {
           continue;
         }
-        // The smallest one is measured whatever it takes: a profile without any is none.
-        const bool must = sweep == 0 && at == 0;
-        const Seconds left = must ? forever : bench_.budget - elapsed();
-        if (left > Seconds(0)) {
-          const int rounds = must ? enough() : sweep == 0 ? 2 : 1;
-          const Seconds once(sweep == 0 ? 0 : median_of(series.seconds));
-          add_samples(series, {.least = rounds, .most = rounds, .longest = left, .once = once});
-          pace.beside(series, Samples::each);
-          all_known = false;
-        }
+        const int rounds = first ? 2 : 1;
+        const Seconds left = bench_.budget - clock_.elapsed();
+        all_known =
+            !visit(series,
+                   {.least = rounds,
+                    .most = rounds,
+                    .longest = left * (first ? first_part : 1.0),
+                    .once = first ? foretold(*series.block) : Seconds(median_of(series.seconds))},
+                   pace) &&
+            all_known;
       }
-      if (all_known) {
+      if (all_known && sweep > 0) {
         break;
       }
     }
@@ -94,7 +100,10 @@ class Attention {
   std::vector<Series> series() { return std::move(series_); }
 
  private:
-  static constexpr Seconds forever{std::numeric_limits<double>::infinity()};
+  struct Measured {
+    double flops = 0;
+    Seconds once{};
+  };
 
   /// Rounds in which all ranks together take the least number of samples.
   [[nodiscard]] int enough() const {
@@ -107,33 +116,51 @@ class Attention {
            error_of_median(over_pace(series)) <= well;
   }
 
-  /// On rank 0's clock, which all go by.
-  Seconds elapsed() {
-    const Seconds mine = Clock::now() - start_;
-    return Seconds(all_gather_numbers(bench_.transport, {mine.count()}).front().front());
+  /// If it goes as the largest block of its phase that was measured: small ones go slower by FLOP.
+  [[nodiscard]] Seconds foretold(const AttentionBlock& block) const {
+    const Measured& like = largest_.at(block.phase);
+    return like.once * (flops_of(block).value() / like.flops);
   }
 
-  /// None if they would take too long.
-  void add_samples(Series& series, const Patient& patient) {
-    const AttentionBlock& block = *series.block;
-    const bool active = has_core(bench_);
-    std::vector<BlockOperands> copies;
-    if (active) {
-      copies.emplace_back(block);
-      const std::int64_t wanted = std::clamp<std::int64_t>(
-          cold_bytes / std::max<std::int64_t>(1, copies.front().bytes()) + 1, 2, most_copies);
-      while (static_cast<std::int64_t>(copies.size()) < wanted) {
-        copies.emplace_back(block);
-      }
+  /// Adds samples, and notes the pace beside them; false if they would take too long.
+  bool visit(Series& series, const Patient& patient, Paced& pace) {
+    if (!add_samples(series, patient)) {
+      return false;
     }
+    pace.beside(series, Samples::each);
+    const double flops = std::max(1.0, flops_of(*series.block).value());  // 0: the mask hides all
+    if (Measured& like = largest_[series.block->phase]; flops >= like.flops) {
+      like = {.flops = flops, .once = Seconds(median_of(series.seconds))};
+    }
+    return true;
+  }
+
+  static std::vector<BlockOperands> cold_copies(const AttentionBlock& block) {
+    std::vector<BlockOperands> copies;
+    copies.emplace_back(block);
+    const std::int64_t wanted = std::clamp<std::int64_t>(
+        cold_bytes / std::max<std::int64_t>(1, copies.front().bytes()) + 1, 2, most_copies);
+    while (static_cast<std::int64_t>(copies.size()) < wanted) {
+      copies.emplace_back(block);
+    }
+    return copies;
+  }
+
+  /// False, and none, if they would take too long.
+  bool add_samples(Series& series, const Patient& patient) {
+    std::vector<BlockOperands> copies;
     std::size_t turn = 0;
     const auto seconds =
-        measure(bench_.transport, patient, Samples::each, active, [&](int repetitions) {
+        measure(bench_.transport, patient, Samples::each, has_core(bench_), [&](int repetitions) {
+          if (copies.empty()) {  // in the first try, since what is left out has not even that
+            copies = cold_copies(*series.block);
+          }
           for (int i = 0; i < repetitions; ++i) {
             copies[turn++ % copies.size()].run(*kernels_, poll_);
           }
         });
     series.seconds.insert(series.seconds.end(), seconds.begin(), seconds.end());
+    return !seconds.empty();
   }
 
   void keep(Series series) {
@@ -146,7 +173,8 @@ class Attention {
   const AttentionBackend& backend_;
   std::unique_ptr<AttentionKernels> kernels_;
   Poll poll_;
-  Clock::time_point start_ = Clock::now();
+  CommonClock clock_{bench_.transport};
+  std::map<Phase, Measured> largest_;
   std::vector<Series> series_;
 };
 

@@ -103,8 +103,8 @@ void run_rank(Transport& transport, const CalibrationRequest& request, Calibrati
   }
   const bool first = transport.rank().value == 0;
   const std::vector<std::string> suites = suites_of_rank_0(transport, request);
-  double weights = 0;
-  for (const std::string& suite : suites) {
+  double weights = 0;  // of all: those that an earlier start has measured had their part
+  for (const std::string& suite : request.suites) {
     weights += weight_of(suite);
   }
   for (std::size_t i = 0; i < suites.size(); ++i) {
@@ -131,11 +131,11 @@ void run_rank(Transport& transport, const CalibrationRequest& request, Calibrati
 /// All that ranks must have been asked for alike; which suites are left is rank 0's to say.
 std::string asked(const CalibrationRequest& r) {
   const Problem& p = r.shape;
-  std::string text = fmt::format("calibrate {} {} {} {} {} {} {} {} {} {} {} {} {} {}\n", r.ranks,
-                                 r.ranks_per_node, r.ranks_per_device, r.split_devices,
-                                 r.budget.count(), r.largest_message, r.cold, p.q_heads, p.kv_heads,
-                                 p.head_dim, p.v_dim(), to_string(p.dtype), to_string(p.mask),
-                                 r.kernels != nullptr ? r.kernels->name : "device");
+  std::string text = fmt::format(
+      "calibrate {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}\n", fmt::join(r.suites, ","), r.ranks,
+      r.ranks_per_node, r.ranks_per_device, r.split_devices, r.budget.count(), r.largest_message,
+      r.cold, p.q_heads, p.kv_heads, p.head_dim, p.v_dim(), to_string(p.dtype), to_string(p.mask),
+      r.kernels != nullptr ? r.kernels->name : "device");
   for (const AttentionBlock& block : r.blocks) {
     Series series;
     series.block = block;

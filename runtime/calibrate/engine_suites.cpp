@@ -122,9 +122,8 @@ class WideFirst {
   void time(std::size_t group) {
     constexpr double part = 0.25;  // of what is left
     const Course course = instrument_.time(groups_[group], Samples::each, left() * part);
-    // On rank 0's clock, since all must come to the same decisions.
     const std::vector<double> of_first =
-        all_gather_numbers(bench_.transport, {course.setup.count(), course.once.count()})[0];
+        numbers_of_rank_0(bench_.transport, {course.setup.count(), course.once.count()});
     setup_ = Seconds(of_first[0]);
     once_[group] = Seconds(of_first[1]);
     std::ranges::move(series_of(groups_[group]), std::back_inserter(series_));
@@ -338,11 +337,10 @@ class Attention {
       best_of_flop_ = best_of_flop_ > 0 ? std::min(best_of_flop_, seconds) : seconds;
       series_.push_back(probe.series);
     }
-    // On rank 0's clock, since all must come to the same decisions.
-    const auto cost = all_gather_numbers(
+    const std::vector<double> of_first = numbers_of_rank_0(
         bench_.transport,
         {course.setup.count() / static_cast<double>(probes.size()), course.once.count() / flops});
-    cost_ = {.setup = cost[0][0], .of_flop = cost[0][1]};
+    cost_ = {.setup = of_first[0], .of_flop = of_first[1]};
   }
 
   const EngineBench& bench_;

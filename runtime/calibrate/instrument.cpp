@@ -14,24 +14,6 @@
 namespace spp::runtime {
 namespace {
 
-/// A number that no sample is: this rank was quiet.
-constexpr double absent = -1;
-
-/// Adds a sample of a probe, or one of every rank.
-void collect(const std::vector<std::vector<double>>& numbers, std::size_t probe, Samples samples,
-             std::vector<double>& seconds) {
-  double most = absent;
-  for (const auto& of_rank : numbers) {
-    most = std::max(most, of_rank[probe]);
-    if (samples == Samples::each && of_rank[probe] != absent) {
-      seconds.push_back(of_rank[probe]);
-    }
-  }
-  if (samples == Samples::slowest) {
-    seconds.push_back(most);
-  }
-}
-
 /// Before the op with which what is timed begins at the same time everywhere.
 std::vector<std::int32_t> pauses_before(const std::vector<TimedOps>& timed) {
   std::vector<std::int32_t> pauses;
@@ -91,7 +73,8 @@ Instrument::Instrument(const EngineBench& bench)
                .ranks = bench.layout.ranks,
                .ranks_per_device = bench.ranks_per_device,
                .cold = bench.cold},
-      room_(room_of(bench)) {}
+      room_(room_of(bench)),
+      clock_(bench.transport) {}
 
 Crew Instrument::crew(int active) const {
   Crew crew{.works = {}, .active = active};
@@ -101,10 +84,7 @@ Crew Instrument::crew(int active) const {
   return crew;
 }
 
-Seconds Instrument::left() const {
-  const Seconds mine = Clock::now() - start_;
-  return bench_.budget - Seconds(all_gather_numbers(bench_.transport, {mine.count()})[0][0]);
-}
+Seconds Instrument::left() const { return bench_.budget - clock_.elapsed(); }
 
 bool Instrument::fits(std::span<const Probe> probes) const {
   Bytes inputs{};
@@ -172,12 +152,8 @@ std::vector<double> Instrument::execute(Engine& engine, const std::vector<TimedO
 void Instrument::settle(Engine& engine, const std::vector<TimedOps>& timed, Seconds budget) const {
   constexpr Seconds settling{0.25};
   constexpr double part = 0.5;  // of the budget
-  const auto begin = Clock::now();
-  const auto elapsed = [&] {
-    const Seconds mine = Clock::now() - begin;
-    return Seconds(all_gather_numbers(bench_.transport, {mine.count()})[0][0]);
-  };
-  while (elapsed() < std::min(settling, budget * part)) {
+  const CommonClock clock(bench_.transport);
+  while (clock.elapsed() < std::min(settling, budget * part)) {
     (void)execute(engine, timed);
   }
 }
@@ -191,7 +167,7 @@ Seconds Instrument::repeat(Engine& engine, const std::vector<TimedOps>& timed,
     mine.push_back(Seconds(Clock::now() - begin).count());
     const auto numbers = all_gather_numbers(bench_.transport, mine);
     for (std::size_t i = 0; i < probes.size(); ++i) {
-      collect(numbers, i, samples, probes[i].series.seconds);
+      add_sample(numbers, i, samples, probes[i].series.seconds);
     }
     const Seconds elapsed(numbers.front().back());
     const auto all_have = [&](int count) {

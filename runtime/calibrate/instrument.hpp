@@ -52,7 +52,7 @@ class Instrument {
   const EngineBench& bench_;
   ProbeSetting setting_;
   Room room_;
-  Clock::time_point start_ = Clock::now();
+  CommonClock clock_;
 };
 
 }  // namespace spp::runtime

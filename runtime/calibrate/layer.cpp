@@ -9,7 +9,7 @@
 #include "runtime/host_kernels.hpp"
 #include "runtime/ops.hpp"
 
-#include <chrono>
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <optional>
@@ -17,8 +17,6 @@
 
 namespace spp::runtime {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 class Layer {
  public:
@@ -35,54 +33,45 @@ class Layer {
 
   std::vector<Series> run() {
     constexpr double row_part = 0.3;  // of the budget
-    const auto bytes = [](const Probe& probe) { return probe.series.size; };
-    time_all(row_probes(shape_, crew_of(bench_), bench_.largest), row_part, bytes);
-    const auto flops = [](const Probe& probe) {
-      constexpr double small = 1e7;  // what a small one takes is not its FLOPs
-      return probe.series.gemm->shape.flops().value() + small;
-    };
-    time_all(gemm_probes(shape_.dtype, crew_of(bench_), bench_.largest), 1, flops);
+    time_all(row_probes(shape_, crew_of(bench_), bench_.largest), row_part,
+             [](const Probe& probe) { return probe.series.size; });
+    time_all(gemm_probes(shape_.dtype, crew_of(bench_), bench_.largest), 1,
+             [](const Probe& probe) { return probe.series.gemm->shape.flops().value(); });
     return std::move(series_);
   }
 
  private:
   static constexpr std::int64_t pool_bytes = 128 << 20;
 
-  /// By rising work. The smallest of each kind is timed whatever it takes; each of the others gets
-  /// a part of `part` of the budget, of what is left of it, by the time that it would take if it
-  /// went as the last of its kind did, and is left out where that would not suffice.
+  /// In their order, which is that of rising work. The smallest of each kind is timed whatever it
+  /// takes; the time of each of the others is foretold as if it went as the last of its kind did,
+  /// which is too much rather than too little, and it is left out where not even the least number
+  /// of samples goes into what is left of `part` of the budget. Of that each has its part for more.
   void time_all(std::vector<Probe> probes, double part,
                 const std::function<double(const Probe&)>& work) {
-    double of_all = 0;
-    for (const Probe& probe : probes) {
-      of_all += work(probe);
-    }
     std::map<Kind, double> last;  // seconds by work
-    std::vector<Probe*> others;
-    for (Probe& probe : probes) {
-      const Kind kind = kind_of(probe);
+    const auto foretold = [&](const Probe& probe) {
+      const auto like = last.find(kind_of(probe));
+      return like == last.end() ? 0 : like->second * work(probe);
+    };
+    const auto expected = [&](const Probe& probe) {
+      return std::max(foretold(probe), Patient{}.sample.count());
+    };
+    for (std::size_t i = 0; i < probes.size(); ++i) {
+      double of_rest = 0;
+      for (std::size_t k = i; k < probes.size(); ++k) {
+        of_rest += expected(probes[k]);
+      }
+      const Kind kind = kind_of(probes[i]);
+      const double own = work(probes[i]);
+      const Seconds left = bench_.budget * part - clock_.elapsed();
+      Patient patient{.budget = left * (expected(probes[i]) / of_rest)};
       if (last.contains(kind)) {
-        others.push_back(&probe);
-        continue;
+        patient.longest = left;
+        patient.once = Seconds(foretold(probes[i]));
       }
-      const double own = work(probe);
-      last[kind] =
-          time(probe, {.budget = (bench_.budget * part - elapsed()) * (own / of_all)}) / own;
-    }
-    for (std::size_t i = 0; i < others.size(); ++i) {
-      const auto expected = [&](const Probe* probe) {
-        return last.at(kind_of(*probe)) * work(*probe);
-      };
-      double left = 0;
-      for (std::size_t k = i; k < others.size(); ++k) {
-        left += expected(others[k]);
-      }
-      const Seconds once(expected(others[i]));
-      const Seconds own_part = (bench_.budget * part - elapsed()) * (once.count() / left);
-      if (!Patient{.longest = own_part}.leaves_out(once.count())) {
-        const Kind kind = kind_of(*others[i]);
-        const double own = work(*others[i]);
-        last[kind] = time(*others[i], {.budget = own_part}) / own;
+      if (time(probes[i], patient)) {
+        last[kind] = median_of(series_.back().seconds) / own;
       }
     }
   }
@@ -93,14 +82,8 @@ class Layer {
     return {series.what, series.gemm ? std::optional(series.gemm->kind) : std::nullopt};
   }
 
-  /// On rank 0's clock, which all go by.
-  Seconds elapsed() {
-    const Seconds mine = Clock::now() - start_;
-    return Seconds(all_gather_numbers(bench_.transport, {mine.count()}).front().front());
-  }
-
-  /// Seconds, the median.
-  double time(Probe& probe, const Patient& patient) {
+  /// False if it would take too long.
+  bool time(Probe& probe, const Patient& patient) {
     const Work& work = probe.work[bench_.transport.rank().index()];
     const bool active = !std::holds_alternative<std::monostate>(work);
     std::optional<LayerKernel> kernel;
@@ -115,9 +98,12 @@ class Layer {
             run(*kernel);
           }
         });
+    if (probe.series.seconds.empty()) {
+      return false;
+    }
     pace_.beside(probe.series, Samples::each);
     series_.push_back(std::move(probe.series));
-    return median_of(series_.back().seconds);
+    return true;
   }
 
   void run(const LayerKernel& kernel) {
@@ -170,7 +156,7 @@ class Layer {
   const std::unique_ptr<AttentionKernels> kernels_;
   Poll poll_;
   Paced pace_;
-  Clock::time_point start_ = Clock::now();
+  CommonClock clock_{bench_.transport};
   std::vector<Series> series_;
 };
 

@@ -18,9 +18,6 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// A number that no sample is: this rank was not active.
-constexpr double absent = -1;
-
 /// One measurement: rounds of samples until they agree.
 class Measurement {
  public:
@@ -29,8 +26,12 @@ class Measurement {
       : transport_(transport), patient_(patient), samples_(samples), active_(active), work_(work) {}
 
   std::vector<double> run() {
+    if (patient_.leaves_out(patient_.once.count())) {
+      return {};
+    }
     (void)sample(1);  // first touch of memory, first use of a connection
-    const double once = patient_.once > Seconds(0) ? patient_.once.count() : slowest(sample(1));
+    const double once =
+        patient_.once > patient_.sample ? patient_.once.count() : slowest(sample(1));
     if (patient_.leaves_out(once)) {
       return {};
     }
@@ -69,11 +70,9 @@ class Measurement {
   }
 
   double slowest(double mine) {
-    double most = 0;
-    for (const auto& numbers : all_gather_numbers(transport_, {mine})) {
-      most = std::max(most, numbers.front());
-    }
-    return most;
+    std::vector<double> most;
+    add_sample(all_gather_numbers(transport_, {mine}), 0, Samples::slowest, most);
+    return most.front();
   }
 
   /// Adds a round; true if rank 0 says that time is up.
@@ -82,16 +81,7 @@ class Measurement {
     mine.push_back(seconds_since(start_));
     const auto numbers = all_gather_numbers(transport_, mine);
     for (std::size_t i = 0; i < round; ++i) {
-      double most = 0;
-      for (const auto& of_rank : numbers) {
-        if (samples_ == Samples::each && of_rank[i] > 0) {
-          all.push_back(of_rank[i]);
-        }
-        most = std::max(most, of_rank[i]);
-      }
-      if (samples_ == Samples::slowest) {
-        all.push_back(most);
-      }
+      add_sample(numbers, i, samples_, all);
     }
     return numbers.front()[round] > patient_.budget.count();
   }
@@ -119,6 +109,28 @@ std::vector<std::vector<double>> all_gather_numbers(Transport& transport,
     all.push_back(vector_of_bytes<double>(theirs));
   }
   return all;
+}
+
+std::vector<double> numbers_of_rank_0(Transport& transport, const std::vector<double>& mine) {
+  return all_gather_numbers(transport, mine).front();
+}
+
+Seconds CommonClock::elapsed() const {
+  return Seconds(numbers_of_rank_0(transport_, {seconds_since(start_)}).front());
+}
+
+void add_sample(const std::vector<std::vector<double>>& numbers, std::size_t at, Samples samples,
+                std::vector<double>& seconds) {
+  double most = absent;
+  for (const auto& of_rank : numbers) {
+    most = std::max(most, of_rank[at]);
+    if (samples == Samples::each && of_rank[at] != absent) {
+      seconds.push_back(of_rank[at]);
+    }
+  }
+  if (samples == Samples::slowest) {
+    seconds.push_back(most);
+  }
 }
 
 std::vector<double> measure(Transport& transport, const Patient& patient, Samples samples,

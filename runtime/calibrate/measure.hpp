@@ -10,6 +10,7 @@
 #include "samples/statistics.hpp"
 #include "samples/stopping_rule.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -20,6 +21,20 @@ namespace spp::runtime {
 /// Everybody's numbers, by rank. All ranks together.
 std::vector<std::vector<double>> all_gather_numbers(Transport& transport,
                                                     const std::vector<double>& mine);
+/// Rank 0's numbers, which all go by where they must come to the same decision. All ranks together.
+std::vector<double> numbers_of_rank_0(Transport& transport, const std::vector<double>& mine);
+
+/// Time since it began, on rank 0's clock.
+class CommonClock {
+ public:
+  explicit CommonClock(Transport& transport) : transport_(transport) {}
+  /// All ranks together.
+  [[nodiscard]] Seconds elapsed() const;
+
+ private:
+  Transport& transport_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
 
 enum class Samples : std::uint8_t {
   slowest,  // of each sample the slowest rank's time: an op that all end together
@@ -27,6 +42,12 @@ enum class Samples : std::uint8_t {
   /// kernels in seconds of a core; whatever else runs on this machine does not count.
   each
 };
+
+/// A number that no sample is: this rank was not active.
+inline constexpr double absent = -1;
+/// Adds to `seconds` the sample that has number `at` in everybody's `numbers`.
+void add_sample(const std::vector<std::vector<double>>& numbers, std::size_t at, Samples samples,
+                std::vector<double>& seconds);
 
 /// Measures `work(repetitions)` on the ranks that are `active`; the others wait, without using
 /// their core. All ranks together, all get the samples; none if they would take too long.

@@ -31,8 +31,9 @@ std::vector<Series> collectives_suite(const Bench& bench);
 /// Attention kernels (attention.cpp), on as many ranks of a host as have a core of their own, since
 /// the cores of a host slow each other down; cold operands, as a plan has them.
 ///   attention  the blocks, in sweeps over all of them, until every median's standard error is at
-///              most 1 % or the budget is used up. If it does not suffice for all, evenly spread
-///              ones by FLOPs, the smallest and the largest first
+///              most 1 % or the budget is used up. The smallest of each phase whatever it takes; if
+///              the budget does not suffice for all others, evenly spread ones by FLOPs, the
+///              largest that it has room for first
 ///   pace       the block of pace.hpp, between all samples of the others
 ///   peak       one 512 wide head, where softmax hardly counts: close to a plain product; every
 ///              dtype that the kernels can do

@@ -6,6 +6,7 @@
 #include "machine/kernel_cost.hpp"
 #include "machine/profile.hpp"
 #include "planner/plan.hpp"
+#include "runtime/calibrate/layer_probes.hpp"
 #include "runtime/calibrate/pace.hpp"
 #include "runtime/calibrate/probes.hpp"
 #include "tests/support/catch.hpp"
@@ -15,7 +16,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace spp;
@@ -85,6 +89,77 @@ TEST_CASE("blocks are measured until their medians are known well, or very often
     }
   }
   CHECK(blocks == request.blocks.size());
+}
+
+// The reference kernels take minutes for 32K queries and keys; the two small blocks go into less
+// than a second.
+TEST_CASE("a block that does not go into the budget is not tried, and every phase has one") {
+  runtime::CalibrationRequest request;
+  request.transport = &runtime::transports::by_name("inproc", "test");
+  request.kernels = &runtime::attention_kernels::by_name("reference", "test");
+  request.ranks = 2;
+  request.shape = small_problem();
+  for (const std::int64_t tokens : {1 << 15, 64}) {
+    for (const Phase phase : {Phase::backward, Phase::forward}) {
+      const TokenSet all(TokenRange{.begin = 0, .count = tokens});
+      request.blocks.push_back({.phase = phase, .q = all, .k = all, .head_dim = 16});
+    }
+  }
+  request.suites = {"attention"};
+  request.budget = Seconds(0.2);
+  const Calibration calibration = runtime::calibrate(request);
+  std::vector<std::pair<Phase, std::int64_t>> measured;
+  for (const Series& s : calibration.series.at("attention")) {
+    if (s.what == "attention") {
+      CHECK(s.seconds.size() >= 7);
+      measured.emplace_back(s.block->phase, s.block->q.count());
+    }
+  }
+  std::ranges::sort(measured);
+  CHECK(measured ==
+        std::vector<std::pair<Phase, std::int64_t>>{{Phase::forward, 64}, {Phase::backward, 64}});
+}
+
+// 1024 x 1024 x 1024 takes the reference GEMM a second and more, 8 times; shapes before it are up
+// to a tenth of that.
+TEST_CASE("GEMMs are timed by rising FLOPs as far as the budget goes") {
+  runtime::CalibrationRequest request;
+  request.transport = &runtime::transports::by_name("inproc", "test");
+  request.kernels = &runtime::attention_kernels::by_name("reference", "test");
+  request.ranks = 1;
+  request.shape = small_problem();
+  request.suites = {"layer"};
+  request.budget = test::patient(Seconds(2));
+  request.largest_message = 4 << 20;
+  const Calibration calibration = runtime::calibrate(request);
+  std::map<GemmKind, std::vector<GemmShape>> timed;
+  for (const Series& s : calibration.series.at("layer")) {
+    if (s.gemm) {
+      timed[s.gemm->kind].push_back(s.gemm->shape);
+    }
+  }
+  std::map<GemmKind, std::vector<GemmShape>> all;
+  for (const runtime::Probe& probe :
+       runtime::gemm_probes(DType::fp32, {.works = {true}, .active = 1}, 4 << 20)) {
+    all[probe.series.gemm->kind].push_back(probe.series.gemm->shape);
+  }
+  REQUIRE(timed.size() == 3);
+  for (const auto& [kind, shapes] : timed) {
+    INFO(to_string(kind) << ": " << shapes.size() << " of " << all.at(kind).size());
+    CHECK(shapes.size() >= 3);
+    CHECK(shapes.size() < all.at(kind).size());
+    CHECK(std::ranges::equal(shapes, std::span(all.at(kind)).first(shapes.size())));
+  }
+}
+
+TEST_CASE("a rank's time of nothing is a sample, and an idle rank's is none") {
+  const std::vector<std::vector<double>> numbers{{0}, {runtime::absent}, {2}};
+  std::vector<double> each;
+  runtime::add_sample(numbers, 0, runtime::Samples::each, each);
+  CHECK(each == std::vector<double>{0, 2});
+  std::vector<double> slowest;
+  runtime::add_sample(numbers, 0, runtime::Samples::slowest, slowest);
+  CHECK(slowest == std::vector<double>{2});
 }
 
 TEST_CASE("the pace of a machine is that of the ranks that have a core") {

@@ -14,7 +14,7 @@ TEST_CASE("at least seven samples are taken, then four at a time until they agre
 }
 
 TEST_CASE("a sample repeats what is short, and what is too long is left out") {
-  const Patient patient{.sample = Seconds(0.002), .longest = Seconds(7)};
+  const Patient patient{.sample = Seconds(0.002), .longest = Seconds(8)};
   CHECK(patient.repetitions(1) == 1);
   CHECK(patient.repetitions(0.0015) == 2);
   CHECK(patient.repetitions(0) == 1024);
