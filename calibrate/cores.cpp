@@ -9,8 +9,8 @@
 namespace spp::calibrate {
 namespace {
 
-/// Ranks that are alone in their node have no neighbours to measure.
-FittedTransport no_neighbours() {
+/// Ranks that are alone in their node, or whose messages were not timed.
+FittedTransport assumed_transport() {
   FittedTransport t;
   t.rate = {.value = 5e9, .spread = 0.5, .samples = 0};
   t.cpu_share = {.value = 1, .spread = 0.3, .samples = 0};
@@ -100,7 +100,7 @@ Json core(const ProfileInput& input, const std::vector<Series>& series, const Nu
                             fmt::format("MemTotal / {} ranks of the host", hosts.per_node), 0),
        .memory_usable = numbers.assumed(0.9, "fraction", "the rest is the system's"),
        .memory_bandwidth = numbers.fitted(memory.bandwidth, 1e-9, "GB/s",
-                                          "the fastest of the kernels around attention")});
+                                          "the fastest kernel that moves bytes")});
 }
 
 }  // namespace
@@ -118,7 +118,7 @@ Json machine_of_cores(const ProfileInput& input, const Numbers& numbers) {
   TransportWords inside{.name = fmt::format("{}-memory", input.comm),
                         .medium = "host",
                         .rate = "the best that a rank reaches with a core of its own"};
-  machine.put_intra(transport(fit_transport(series, "intra", sharing).value_or(no_neighbours()),
+  machine.put_intra(transport(fit_transport(series, "intra", sharing).value_or(assumed_transport()),
                               std::move(inside), numbers),
                     "host");
   machine.put_sockets(numbers.counted(1, "not looked at"));

@@ -8,10 +8,12 @@
 //           spends share = min(1, c R) of its core, and `active` ranks on `cores` cores go
 //           f = max(1, active share / cores) times slower than each alone
 //   a GPU   a message is read and written: with a pair's rate R and the rate M at which all ranks
-//           of a GPU reach its memory, f = max(1, 2 active R / M)
+//           of a GPU reach its memory, f = max(1, 2 active R / M); 1 of the pair itself, and where
+//           none was timed
 #include "calibrate/fit.hpp"
 
 #include "base/median.hpp"
+#include "calibrate/assumptions.hpp"
 #include "machine/kernel_cost.hpp"
 #include "samples/statistics.hpp"
 
@@ -26,7 +28,6 @@ namespace {
 /// Messages from which on the rate, not the latency, is seen.
 constexpr double large_message = 64 << 10;
 constexpr double small_message = 1 << 10;
-constexpr double least_seconds = 1e-9;
 constexpr double peak_margin = 1.1;
 
 std::vector<const Series*> select(const std::vector<Series>& all, std::string_view suite,
@@ -95,20 +96,34 @@ void slow_down(std::vector<LineSegment>& segments, double factor) {
   }
 }
 
+/// Groups of as many ranks.
+bool have_one_size(const std::vector<const Series*>& list) {
+  return std::ranges::all_of(list,
+                             [&](const Series* s) { return s->ranks == list.front()->ranks; });
+}
+
 /// Seconds of each hop of rings, from small messages. The simulator counts a hop for every member
-/// but the first inside a node, and one for every node between nodes.
+/// but the first inside a node, and one for every node between nodes. Groups of two sizes and more
+/// tell hops from what a collective takes whatever its ranks, which each kind has for itself.
 Fitted hop_of(const std::vector<const Series*>& rings, int own_hops) {
   std::vector<Observation> observations;
   std::vector<const Series*> small;
   for (const Series* s : rings) {
     if (s->size <= small_message && s->ranks > own_hops) {
+      const double hops = s->ranks - own_hops;
+      const bool gather = s->what == to_string(CommKind::all_gather);
       observations.push_back(
-          {.x = {static_cast<double>(s->ranks - own_hops)}, .seconds = median_of(s->seconds)});
+          {.x = {hops, gather ? 1.0 : 0.0, gather ? 0.0 : 1.0}, .seconds = median_of(s->seconds)});
       small.push_back(s);
     }
   }
   if (small.empty()) {
     return {};
+  }
+  if (have_one_size(small)) {
+    for (Observation& o : observations) {
+      o.x.resize(1);
+    }
   }
   return {.value = std::max(least_seconds, fit_nonnegative(observations).coefficients.front()),
           .spread = usual_spread(small),
@@ -137,11 +152,13 @@ std::vector<std::pair<int, double>> factors_of(std::vector<const Series*>& list)
   return factors;
 }
 
-double core_share(const std::vector<const Series*>& cpu, double rate_alone) {
+Fitted core_share(const std::vector<const Series*>& cpu, double rate_alone) {
   if (cpu.empty() || rate_alone <= 0) {
-    return 1;
+    return {.value = 1, .spread = assumed_spread, .samples = 0};
   }
-  return std::clamp(median_of(cpu.front()->seconds) * rate_alone, 0.01, 1.0);
+  return {.value = std::clamp(median_of(cpu.front()->seconds) * rate_alone, 0.01, 1.0),
+          .spread = usual_spread(cpu),
+          .samples = count(cpu)};
 }
 
 /// NICs that a node seems to have: as many as ranks of it together reach one's rate.
@@ -171,9 +188,9 @@ double slowdown(const std::vector<const Series*>& list, const FittedTransport& t
                          wanted * reached / alone < all_busy;
     return by_link ? 1 : std::max(1.0, wanted);
   }
-  if (sharing.ranks_per_gpu > 1 && sharing.gpu_memory_rate > 0) {
+  if (sharing.ranks_per_gpu > 1 && sharing.gpu_memory_rate > 0 && list.front()->what != "pair") {
     const double on_gpu = std::min<double>(active, sharing.ranks_per_gpu);
-    return std::max(1.0, on_gpu * 2 * t.rate.value / sharing.gpu_memory_rate);
+    return std::max(1.0, on_gpu * 2 * alone / sharing.gpu_memory_rate);
   }
   return 1;
 }
@@ -204,18 +221,13 @@ AttentionShape shape_of(const AttentionBlock& b) {
 
 std::optional<FittedTransport> fit_transport(const std::vector<Series>& series,
                                              std::string_view scope, const Sharing& sharing) {
-  if (std::ranges::none_of(series, [&](const Series& s) { return s.scope == scope; })) {
-    return std::nullopt;
-  }
   const bool inter = scope == "inter";
   const auto ring = select(series, "links", "ring", scope);
   const auto pair = select(series, "links", "pair", scope);
   const auto cpu = select(series, "links", "cpu", scope);
   FittedTransport t;
   const double alone = best_rate(segments_of(pair), pair);
-  t.cpu_share = {.value = core_share(cpu, alone),
-                 .spread = usual_spread(cpu),
-                 .samples = std::max<std::int64_t>(1, count(cpu))};
+  t.cpu_share = core_share(cpu, alone);
 
   const int own_hops = inter ? 0 : 1;
   std::vector<const Series*> rings;
@@ -224,9 +236,7 @@ std::optional<FittedTransport> fit_transport(const std::vector<Series>& series,
     rings.insert(rings.end(), some.begin(), some.end());
   }
   t.hop = hop_of(rings, own_hops);
-  const bool one_size =
-      std::ranges::all_of(rings, [&](const Series* s) { return s->ranks == rings.front()->ranks; });
-  if (sharing.hop > 0 && (t.hop.samples == 0 || one_size)) {
+  if (sharing.hop > 0 && (t.hop.samples == 0 || have_one_size(rings))) {
     t.hop = {.value = sharing.hop, .spread = 0, .samples = 0};
   } else if (t.hop.samples == 0 && !ring.empty()) {
     t.hop = {.value = median_of(ring.front()->seconds),
@@ -234,10 +244,12 @@ std::optional<FittedTransport> fit_transport(const std::vector<Series>& series,
              .samples = count(ring)};
   }
 
+  std::vector<const Series*> timed;
   const auto set = [&](CommKind kind, const std::vector<const Series*>& list, bool in_rings) {
     if (list.empty()) {
       return;
     }
+    timed.insert(timed.end(), list.begin(), list.end());
     auto& segments = t.segments.at(static_cast<std::size_t>(kind));
     segments =
         in_rings ? segments_of(list, t.hop.value, own_hops, sharing.own_copy) : segments_of(list);
@@ -266,29 +278,35 @@ std::optional<FittedTransport> fit_transport(const std::vector<Series>& series,
   const double ranks_per_nic = sharing.ranks_per_nic > 0
                                    ? sharing.ranks_per_nic
                                    : static_cast<double>(sharing.per_node) / t.nics;
+  const double of_messages = t.rate.value;
   for (const CommKind kind :
        {CommKind::all_to_all, CommKind::all_gather, CommKind::reduce_scatter}) {
     auto list = collectives_of(series, kind, scope, sharing);
     if (kind == CommKind::all_to_all && !inter) {
       t.all_to_all_by_ranks = factors_of(list);  // leaves those of the best number of ranks
     }
-    const double nominal = t.rate.value;
+    const double before = t.rate.value;
     set(kind, list, kind != CommKind::all_to_all);
     if (inter && !list.empty()) {  // ranks of a node shared its NICs
-      slow_down(t.segments.at(static_cast<std::size_t>(kind)), 1 / ranks_per_nic);
-      t.rate.value = nominal;
+      auto& segments = t.segments.at(static_cast<std::size_t>(kind));
+      slow_down(segments, 1 / ranks_per_nic);
+      t.rate.value =
+          of_messages > 0 ? of_messages : std::max(before, best_rate(segments, list));
     }
   }
   if (!inter) {
     set_all_reduce(collectives_of(series, CommKind::all_reduce, scope, sharing));
   }
+  if (timed.empty()) {
+    return std::nullopt;
+  }
   if (t.rate.value <= 0) {  // too small messages to see a rate
-    for (const Series* s : ring) {
+    for (const Series* s : timed) {
       t.rate.value = std::max(t.rate.value, s->size / median_of(s->seconds));
     }
   }
   t.rate.samples = std::ranges::max(t.samples);
-  t.rate.spread = usual_spread(ring.empty() ? rings : ring);
+  t.rate.spread = usual_spread(ring.empty() ? timed : ring);
   return t;
 }
 
@@ -328,7 +346,6 @@ struct Terms {
   explicit Terms(std::size_t blocks) : startup(blocks >= 4), masked_apart(blocks >= 8) {}
 };
 constexpr Fitted assumed_startup{.value = 1e-5, .spread = 0.5, .samples = 0};
-constexpr double assumed_spread = 0.3;
 
 /// t = startup + (ideal + overhead rows) / efficiency: least squares in
 /// [1, ideal of unmasked blocks, ideal of masked ones, ideal of a row more for each item].
@@ -338,9 +355,8 @@ FittedAttention::OfPhase fit_phase(const std::vector<Series>& series, Phase phas
   const AttentionKernelSpec bare = ideal_kernel(kernel, 0);
   const AttentionKernelSpec with = ideal_kernel(kernel, overhead);
   std::vector<Observation> observations;
-  std::int64_t samples = 0;
-  bool any_full = false;
-  bool any_causal = false;
+  std::int64_t of_full = 0;  // samples
+  std::int64_t of_causal = 0;
   for (const Series& s : series) {
     if (s.what != "attention" || !s.block || s.block->phase != phase || s.block->dtype != dtype ||
         s.seconds.empty()) {
@@ -353,8 +369,7 @@ FittedAttention::OfPhase fit_phase(const std::vector<Series>& series, Phase phas
     observations.push_back(
         {.x = {1, masked ? 0 : ideal, masked ? ideal : 0, more / static_cast<double>(overhead)},
          .seconds = median_of(s.seconds)});
-    (masked ? any_causal : any_full) = true;
-    samples += static_cast<std::int64_t>(s.seconds.size());
+    (masked ? of_causal : of_full) += std::ssize(s.seconds);
   }
   FittedAttention::OfPhase p;
   if (observations.empty()) {
@@ -377,17 +392,18 @@ FittedAttention::OfPhase fit_phase(const std::vector<Series>& series, Phase phas
   // How blocks differ from each other shows where there are some.
   const double spread = std::clamp(
       std::max(fit.spread, assumed_spread / static_cast<double>(observations.size())), 0.01, 2.0);
-  const auto efficiency = [&](bool any, std::size_t own, std::size_t other) {
-    const double slope = fit.coefficients[any ? own : other];
+  /// Where no such block was timed, as assumed from the others.
+  const auto efficiency = [&](std::int64_t samples, std::size_t own) {
+    const double slope = fit.coefficients[own];
     return Fitted{.value = slope > 0 ? std::clamp(1 / slope, 0.01, 1.0) : 1,
-                  .spread = spread,
+                  .spread = samples > 0 ? spread : std::max(spread, assumed_spread),
                   .samples = samples};
   };
-  p.full = efficiency(any_full || !terms.masked_apart, 1, 2);
-  p.causal = efficiency(any_causal && terms.masked_apart, 2, 1);
+  p.full = efficiency(of_full, of_full > 0 || !terms.masked_apart ? 1 : 2);
+  p.causal = efficiency(of_causal, of_causal > 0 && terms.masked_apart ? 2 : 1);
   p.startup = terms.startup ? Fitted{.value = std::max(least_seconds, fit.coefficients[0]),
                                      .spread = spread,
-                                     .samples = samples}
+                                     .samples = of_full + of_causal}
                             : assumed_startup;
   const double mean = 2 / (1 / p.full.value + 1 / p.causal.value);
   p.item_overhead = std::clamp(std::round(fit.coefficients[3] * mean), 1.0, 4096.0);
@@ -409,20 +425,25 @@ FittedMemory fit_memory(const std::vector<Series>& series) {
   std::vector<Observation> observations;
   double best = 0;
   std::int64_t samples = 0;
+  std::int64_t of_layers = 0;
   for (const Series& s : series) {
     if (s.suite == "layer" && !s.gemm && !s.seconds.empty()) {  // no kernel is faster than memory
       best = std::max(best, s.size / median_of(s.seconds));
+      of_layers += std::ssize(s.seconds);
     }
     if (s.suite == "elementwise" && s.size > 0 && !s.seconds.empty()) {
       const double median = median_of(s.seconds);
       observations.push_back({.x = {s.size}, .seconds = median});
       best = std::max(best, s.size / median);
-      samples += static_cast<std::int64_t>(s.seconds.size());
+      samples += std::ssize(s.seconds);
     }
+  }
+  if (best > 0) {
+    m.bandwidth = {.value = best, .spread = assumed_spread, .samples = samples + of_layers};
   }
   if (!observations.empty()) {
     const LinearFit fit = fit_nonnegative(observations);
-    m.bandwidth = {.value = best, .spread = std::min(fit.spread, 2.0), .samples = samples};
+    m.bandwidth.spread = std::min(fit.spread, 2.0);
     m.efficiency = {.value = std::clamp(1 / (fit.coefficients.front() * best), 0.01, 1.0),
                     .spread = std::min(fit.spread, 2.0),
                     .samples = samples};

@@ -62,7 +62,7 @@ FittedAttention fit_attention(const std::vector<Series>& series, const Attention
                               const GpuSpec& gpu, DType dtype);
 
 struct FittedMemory {
-  Fitted bandwidth;   // of the fastest kernel
+  Fitted bandwidth;   // of the fastest kernel, a layer's row-wise functions among them
   Fitted efficiency;  // part of it that kernels around attention reach
   Fitted launch;      // seconds of an op in the executor
 };

@@ -2,6 +2,7 @@
 
 #include "base/fit.hpp"
 #include "base/median.hpp"
+#include "calibrate/assumptions.hpp"
 #include "machine/gemm_cost.hpp"
 #include "samples/statistics.hpp"
 
@@ -11,9 +12,7 @@
 namespace spp::calibrate {
 namespace {
 
-constexpr double least_seconds = 1e-9;
 constexpr Fitted assumed_startup{.value = 1e-6, .spread = 0.5, .samples = 0};
-constexpr double assumed_spread = 0.3;
 /// Seconds that no call takes to begin: what takes longer is work.
 constexpr double longest_startup = 1e-4;
 /// Of GEMMs that are too small to tell; of those, an efficiency below `told_efficiency` is taken
@@ -103,7 +102,8 @@ Sample point_of(const Series& s) {
 }
 
 /// `bound`: bytes a second that nothing exceeds; 0: not known. A slope above it is that of sizes
-/// whose time is startup alone, as is a single short time.
+/// whose time is startup alone, as is a single short time. Without it a single time is all but an
+/// assumed startup of its bytes; and where sizes show no slope, bytes take what would not show.
 FittedLayer::Stream fit_stream(const std::vector<const Series*>& list, double bound) {
   std::vector<Sample> line;
   std::vector<double> spreads;
@@ -128,8 +128,17 @@ FittedLayer::Stream fit_stream(const std::vector<const Series*>& list, double bo
     return {.startup = fitted(median_of(rest), spread, samples),
             .rate = fitted(bound, assumed_spread, 0)};
   }
-  return {.startup = fitted(std::max(least_seconds, sloped ? fit.latency : 0.0), spread, samples),
-          .rate = fitted(sloped ? 1 / fit.per_unit : best, spread, samples)};
+  if (line.size() == 1) {
+    const auto [bytes, seconds] = line.front();
+    Fitted startup = assumed_startup;
+    startup.value = std::min(startup.value, seconds / 2);
+    return {.startup = startup,
+            .rate = fitted(bytes / (seconds - startup.value), assumed_spread, samples)};
+  }
+  constexpr double hidden = 0.05;  // of the time of the size that went fastest
+  return {.startup = fitted(std::max(least_seconds, fit.latency), spread, samples),
+          .rate = sloped ? fitted(1 / fit.per_unit, spread, samples)
+                         : fitted(best / hidden, assumed_spread, 0)};
 }
 
 }  // namespace

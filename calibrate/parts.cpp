@@ -1,6 +1,7 @@
 #include "calibrate/parts.hpp"
 
 #include "base/error.hpp"
+#include "calibrate/assumptions.hpp"
 
 #include <algorithm>
 #include <array>
@@ -14,14 +15,29 @@ namespace {
 constexpr std::array timed_kinds{CommKind::send_recv, CommKind::all_to_all, CommKind::all_gather,
                                  CommKind::reduce_scatter};
 
-/// Segments of one kind as parts of `nominal` bytes/s; of messages where the kind was not measured.
+/// Segments of one kind as parts of `nominal` bytes/s; where it was not measured, of another one:
+/// of messages, or else of the first that was.
 Json segments_json(const FittedTransport& t, CommKind kind, double nominal,
                    const Numbers& numbers) {
-  const bool own = !t.segments.at(static_cast<std::size_t>(kind)).empty();
-  const auto at = static_cast<std::size_t>(own ? kind : CommKind::send_recv);
+  const auto has_lines = [&](CommKind k) {
+    return !t.segments.at(static_cast<std::size_t>(k)).empty();
+  };
+  const CommKind like =
+      has_lines(kind) ? kind : *std::ranges::find_if(timed_kinds, has_lines);  // messages first
+  const auto at = static_cast<std::size_t>(like);
+  const bool own = like == kind;
+  const std::int64_t samples = own ? t.samples.at(at) : 0;
   const std::string source =
-      own ? fmt::format("measured, medians of {} samples, {}", t.samples.at(at), numbers.date())
-          : fmt::format("assumed: as p2p, {} was not measured", to_string(kind));
+      samples > 0 ? fmt::format("measured, medians of {} samples, {}", samples, numbers.date())
+      : own       ? "assumed: messages were not measured"
+                  : fmt::format("assumed: as {}, {} was not measured", to_string(like),
+                                to_string(kind));
+  const auto number = [&](double value, std::string_view unit, double spread) {
+    return numbers.taken({.value = rounded(value),
+                          .spread = samples > 0 ? spread : std::max(spread, assumed_spread),
+                          .source = source},
+                         unit);
+  };
   Json list = Json::array();
   const auto& lines = t.segments.at(at);
   for (std::size_t i = 0; i < lines.size(); ++i) {
@@ -32,8 +48,8 @@ Json segments_json(const FittedTransport& t, CommKind kind, double nominal,
         segment_json({.up_to = i + 1 == lines.size()
                                    ? Json()
                                    : numbers.counted(std::llround(lines[i].up_to), source, "B"),
-                      .latency = numbers.quantity(line.latency * 1e6, "us", source, spread),
-                      .fraction = numbers.quantity(fraction, "fraction", source, spread)}));
+                      .latency = number(line.latency * 1e6, "us", spread),
+                      .fraction = number(fraction, "fraction", spread)}));
   }
   return list;
 }

@@ -3,6 +3,7 @@
 #include "base/document.hpp"
 #include "base/error.hpp"
 #include "cli/output.hpp"
+#include "samples/calibration.hpp"
 
 #include <algorithm>
 #include <filesystem>
@@ -27,7 +28,24 @@ void Checkpoint::add(const std::string& suite, const std::vector<Series>& series
   saving_ = saving_ && save();
 }
 
-void Checkpoint::end() const {
+SamplesBySuite Checkpoint::samples() const {
+  SamplesBySuite asked;
+  for (const std::string& suite : suites_) {
+    if (const auto list = samples_.find(suite); list != samples_.end()) {
+      asked.insert(*list);
+    }
+  }
+  return asked;
+}
+
+void Checkpoint::end() {
+  for (const std::string& suite : suites_) {
+    samples_.erase(suite);
+  }
+  if (!samples_.empty()) {
+    saving_ = saving_ && save();
+    return;
+  }
   std::error_code ec;
   std::filesystem::remove(file_, ec);
 }
@@ -64,12 +82,15 @@ void Checkpoint::load() {
   }
   const JsonView suites = view.at("suites");
   std::vector<std::string> found;
-  for (const std::string& suite : suites_) {
+  for (const std::string_view suite : calibration_suites) {
     if (const auto list = suites.find(suite)) {
+      std::vector<Series>& samples = samples_[std::string(suite)];
       for (const JsonView& series : list->elements()) {
-        samples_[suite].push_back(read_series(series));
+        samples.push_back(read_series(series));
       }
-      found.push_back(suite);
+      if (std::ranges::find(suites_, suite) != suites_.end()) {
+        found.emplace_back(suite);
+      }
     }
   }
   if (!found.empty()) {

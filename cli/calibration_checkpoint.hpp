@@ -18,14 +18,17 @@ class Checkpoint {
   Checkpoint(std::string file, std::vector<std::string> suites)
       : file_(std::move(file)), suites_(std::move(suites)) {}
 
-  [[nodiscard]] const SamplesBySuite& samples() const { return samples_; }
+  /// Of the suites that are asked for.
+  [[nodiscard]] SamplesBySuite samples() const;
+  /// Whether a next start would find any.
+  [[nodiscard]] bool keeps_any() const { return saving_ && !samples_.empty(); }
 
   /// Takes what an earlier start has left, and tells what it takes; the suites that are missing.
   /// `key`: what samples depend on; those of another one are not used.
   std::vector<std::string> begin(Json key);
   void add(const std::string& suite, const std::vector<Series>& series);
-  /// All is done: nothing is left.
-  void end() const;
+  /// All is done: what is left is other suites', which an earlier start was asked for.
+  void end();
 
  private:
   /// What cannot be written only costs the chance to go on later: it ends no measurement. False,
@@ -38,7 +41,7 @@ class Checkpoint {
   std::string file_;
   std::vector<std::string> suites_;
   Json key_;
-  SamplesBySuite samples_;
+  SamplesBySuite samples_;  // of all suites that have any
   bool saving_ = true;
 };
 

@@ -17,6 +17,7 @@
 #include "cli/limits.hpp"
 #include "cli/report_json.hpp"
 #include "cli/request.hpp"
+#include "machine/profile.hpp"
 #include "samples/statistics.hpp"
 
 #include <sched.h>
@@ -278,8 +279,8 @@ std::vector<AttentionBlock> blocks_of(const Request& r) {
   return blocks;
 }
 
-/// What measures the suites that `done` lacks and adds them to it.
-runtime::CalibrationRequest measurement(const Request& r, Checkpoint& done) {
+/// What measures; which suites, and where their samples go, is still to be said.
+runtime::CalibrationRequest measurement(const Request& r) {
   runtime::CalibrationRequest m;
   m.transport = r.comm.transport;
   m.kernels = r.kernels;
@@ -300,9 +301,6 @@ runtime::CalibrationRequest measurement(const Request& r, Checkpoint& done) {
   if (std::ranges::find(r.suites, "attention") != r.suites.end()) {
     m.blocks = blocks_of(r);
   }
-  m.ended = [&done](const std::string& suite, const std::vector<Series>& series) {
-    done.add(suite, series);
-  };
   return m;
 }
 
@@ -352,21 +350,31 @@ void calibrate_command(const Arguments& arguments, Output& output) {
   input.emulated_links = request.emulated_links;
   input.cpu = runtime::cpu_model();
   input.libraries = runtime::library_versions();
-  runtime::CalibrationRequest work = measurement(request, done);
+  runtime::CalibrationRequest work = measurement(request);
   {
     std::optional<LastWords> words;
-    if (first) {
-      words.emplace(
-          fmt::format("interrupted; suites that were done are kept in {}.partial, and the "
-                      "same command goes on",
-                      request.file));
-    }
+    const auto tell_what_is_kept = [&] {
+      if (first) {
+        words.reset();
+        words.emplace(done.keeps_any()
+                          ? fmt::format("interrupted; suites that were done are kept in "
+                                        "{}.partial, and the same command goes on",
+                                        request.file)
+                          : "interrupted before a suite was done; nothing is kept");
+      }
+    };
+    tell_what_is_kept();
     Progress progress("measuring", output.quiet() || !first);
     double of = 0;
     work.remaining = [&](const std::vector<std::string>& places) {
       std::vector<std::string> suites = done.begin(request.key(places));
+      tell_what_is_kept();
       of = static_cast<double>(suites.size());
       return suites;
+    };
+    work.ended = [&](const std::string& suite, const std::vector<Series>& series) {
+      done.add(suite, series);
+      tell_what_is_kept();
     };
     work.begins = [&](std::size_t suites, const std::string&) {
       progress.update(static_cast<double>(suites), of);
@@ -385,15 +393,16 @@ void calibrate_command(const Arguments& arguments, Output& output) {
   for (const std::string& warning : request.warnings) {
     complain(fmt::format("warning: {}", warning));
   }
-  input.calibration.series = done.samples();
-  if (const auto attention = done.samples().find("attention"); attention != done.samples().end()) {
+  SamplesBySuite& series = input.calibration.series = done.samples();
+  if (const auto attention = series.find("attention"); attention != series.end()) {
     warn_of_attention(attention->second, work.blocks);
   }
   const Json profile = calibrate::profile_document(input);
+  (void)read_profile(JsonView(profile, request.file));  // else samples stay for another start
   output.result(profile, [&](const Style& style) {
     return profile_table(profile, input, style.color) +
            fmt::format(
-               "\nUse it: sp-plan plan --profile {} --heads {}{} --head-dim {}{} --seq {} "
+               "\nUse it: sp-plan plan --profile {} --heads {}{} --head-dim {}{}{} --seq {} "
                "--dtype {}\n",
                request.file, request.problem.q_heads,
                request.problem.kv_heads != request.problem.q_heads
@@ -402,6 +411,9 @@ void calibrate_command(const Arguments& arguments, Output& output) {
                request.problem.head_dim,
                request.problem.value_dim > 0
                    ? fmt::format(" --value-dim {}", request.problem.value_dim)
+                   : "",
+               request.problem.mask.kind != MaskKind::causal
+                   ? fmt::format(" --mask {}", to_string(request.problem.mask))
                    : "",
                request.lengths.front(), to_string(request.problem.dtype));
   });

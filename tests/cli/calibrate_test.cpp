@@ -239,16 +239,62 @@ TEST_CASE("an interrupted calibration keeps a layer's series") {
   CHECK(profile.at("samples").at(1) == left["suites"]["layer"][0]);
 }
 
-TEST_CASE("a calibration that Ctrl-C ends says where it goes on") {
+TEST_CASE("a calibration that Ctrl-C ends says where it goes on, or that nothing is kept") {
+  const spp::test::TempDir dir;
+  const auto file = dir.path() / "profile.json";
+  const auto interrupted = [&] {
+    return sp_plan(one_rank + "--suite attention,elementwise --budget 30 -o " + file.string(),
+                   {.environment = {}, .interrupt_at = "measuring "});
+  };
+  const auto at_once = interrupted();
+  CHECK(at_once.code == 130);
+  CHECK(at_once.out.empty());
+  CHECK_THAT(at_once.err, ContainsSubstring(
+                              "sp-plan: interrupted before a suite was done; nothing is kept\n"));
+  CHECK_FALSE(std::filesystem::exists(file.string() + ".partial"));
+  (void)dir.write("profile.json.partial", interrupt(file).dump());
+  const auto resumed = interrupted();
+  CHECK(resumed.code == 130);
+  CHECK_THAT(resumed.err,
+             ContainsSubstring("sp-plan: interrupted; suites that were done are kept in " +
+                               file.string() + ".partial, and the same command goes on\n"));
+  CHECK_FALSE(std::filesystem::exists(file));
+}
+
+TEST_CASE("a calibration of one suite leaves what another one has left") {
+  const spp::test::TempDir dir;
+  const auto file = dir.path() / "profile.json";
+  Json before = interrupt(file);
+  before["suites"]["links"] = Json::array();
+  const auto left = dir.write("profile.json.partial", before.dump());
+  const auto r = sp_plan(one_suite + file.string() + " --budget 30");
+  INFO(r.err);
+  REQUIRE(r.code == 0);
+  CHECK(spp::read_json(file).at("samples").size() == 1);
+  CHECK(spp::read_json(left).at("suites") == Json{{"links", Json::array()}});
+  const auto end = sp_plan(one_rank + "--suite links --quiet --budget 30 -o " + file.string());
+  CHECK(end.code == 0);
+  CHECK_FALSE(std::filesystem::exists(left));
+}
+
+TEST_CASE("a profile of collectives alone is read, and says what is assumed") {
   const spp::test::TempDir dir;
   const std::string file = (dir.path() / "profile.json").string();
-  const auto r = sp_plan(one_rank + "--suite attention,elementwise --budget 30 -o " + file,
-                         {.environment = {}, .interrupt_at = "measuring "});
-  CHECK(r.code == 130);
-  CHECK(r.out.empty());
-  CHECK_THAT(r.err, ContainsSubstring("sp-plan: interrupted; suites that were done are kept in " +
-                                      file + ".partial, and the same command goes on\n"));
-  CHECK_FALSE(std::filesystem::exists(file));
+  const std::string shape = "--heads 2 --head-dim 8 --mask full --seq 64 --dtype fp32 ";
+  const auto r = sp_plan("calibrate --comm inproc --gpus 2 --kernels reference " + shape +
+                         "--suite collectives --budget 0.2 --quiet --table -o " + file);
+  INFO(r.err);
+  REQUIRE(r.code == 0);
+  CHECK_THAT(r.out, ContainsSubstring("--head-dim 8 --mask full --seq 64"));
+  const Json links = spp::read_json(file).at("machine").at("intra");
+  const Json& latency = links.at("transport").at("p2p").at(0).at("latency");
+  CHECK(latency.at("assumed") == true);
+  CHECK_THAT(latency.at("source").get<std::string>(),
+             ContainsSubstring("as all_to_all, send_recv was not measured"));
+  CHECK_FALSE(std::filesystem::exists(file + ".partial"));
+  const auto planned = sp_plan("plan " + shape + "--json --profile " + file);
+  INFO(planned.err);
+  CHECK(planned.code == 0);
 }
 
 TEST_CASE(

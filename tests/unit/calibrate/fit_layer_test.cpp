@@ -144,6 +144,23 @@ TEST_CASE("sizes that all take as long tell no rate above the memory's") {
   CHECK(fit.startup.value == Approx(21.6e-6).epsilon(0.05));
 }
 
+TEST_CASE("of a core one size tells a rate, and sizes that take as long a startup") {
+  std::vector<Series> series{timed("add", 4e6, 1001e-6)};
+  for (const double bytes : {2.7e5, 2.1e6, 1.7e7}) {
+    series.push_back(timed("rms_norm", bytes, 50e-6));
+  }
+  const auto fit = calibrate::fit_layer(series, core(), DType::fp32);
+  const auto& add = fit.rows.at({.function = LayerFunction::add});
+  CHECK(add.startup.samples == 0);
+  CHECK(add.startup.value == Approx(1e-6));
+  CHECK(add.rate.value == Approx(4e9));
+  CHECK(add.rate.samples == 7);
+  const auto& norm = fit.rows.at({.function = LayerFunction::rms_norm});
+  CHECK(norm.startup.value == Approx(50e-6).epsilon(0.01));
+  CHECK(norm.rate.samples == 0);
+  CHECK(norm.startup.value + 1.7e7 / norm.rate.value < 1.1 * 50e-6);
+}
+
 TEST_CASE("row-wise fits give startup and rate back, and what was not timed is left out") {
   std::vector<Series> series;
   for (const double bytes : {3e5, 2.4e6, 2e7}) {

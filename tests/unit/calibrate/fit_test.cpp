@@ -140,19 +140,61 @@ TEST_CASE("a transport that was not measured is not made up") {
 }
 
 TEST_CASE("rings' steps are told from their start") {
-  // All-gathers of 2 and 4 ranks: a step costs 3 us.
+  // Groups of 2 and 4 ranks: a start of 10 and of 14 us, and 3 us a step.
   std::vector<Series> series = exchanges(3e-6, 1e9, 1e9, 1e-9);
   for (const std::int64_t size : message_sizes(16 << 20)) {
     for (const int ranks : {2, 4}) {
       const auto bytes = static_cast<double>(size);
-      series.push_back(
-          message("collectives", "all_gather", bytes, 3e-6 * (ranks - 1) + bytes / 1e9, ranks, 4));
+      const double steps = 3e-6 * (ranks - 1) + bytes / 1e9;
+      series.push_back(message("collectives", "all_gather", bytes, 10e-6 + steps, ranks, 4));
+      series.push_back(message("collectives", "reduce_scatter", bytes, 14e-6 + steps, ranks, 4));
     }
   }
   const auto t = calibrate::fit_transport(series, "intra", one_host(4, 4));
   REQUIRE(t.has_value());
   CHECK(t->hop.value == Approx(3e-6).epsilon(0.05));
   CHECK(t->rate.value == Approx(1e9).epsilon(0.02));
+  const auto start = [&](CommKind kind) {
+    return t->segments.at(static_cast<std::size_t>(kind)).front().line.latency;
+  };
+  CHECK(start(CommKind::all_gather) == Approx(10e-6).epsilon(0.05));
+  CHECK(start(CommKind::reduce_scatter) == Approx(14e-6).epsilon(0.05));
+}
+
+TEST_CASE("collectives alone tell a rate, and cores that were not timed are assumed") {
+  std::vector<Series> series;
+  for (const std::int64_t size : message_sizes(4 << 10)) {  // too small to see a line's rate
+    const auto bytes = static_cast<double>(size);
+    series.push_back(message("collectives", "all_gather", bytes, 5e-6 + bytes / 1e9, 4, 4));
+  }
+  const auto t = calibrate::fit_transport(series, "intra", one_host(4, 4));
+  REQUIRE(t.has_value());
+  CHECK(t->rate.value > 0);
+  CHECK(t->rate.samples > 0);
+  CHECK(t->segments.front().empty());
+  CHECK(t->cpu_share.samples == 0);
+  CHECK(t->cpu_share.value == 1);
+}
+
+TEST_CASE("what ranks of a GPU share is a pair's rate, whatever other collectives reach") {
+  // A pair moves 1e12 B/s, 8 ranks read and write at 4e12 B/s together: 4 times slower than each
+  // alone, be it in a collective that reaches more than a quarter of the pair's rate or less.
+  std::vector<Series> series = exchanges(5e-6, 0.25e12, 1e12, 0);
+  series.pop_back();  // a GPU has no core time
+  for (const std::int64_t size : message_sizes(16 << 20)) {
+    const auto bytes = static_cast<double>(size);
+    series.push_back(message("collectives", "all_to_all", bytes, 5e-6 + bytes / 0.5e12, 8, 8));
+    series.push_back(message("collectives", "reduce_scatter", bytes, 5e-6 + bytes / 0.2e12, 8, 8));
+  }
+  const auto t = calibrate::fit_transport(
+      series, "intra", {.nodes = 1, .per_node = 8, .ranks_per_gpu = 8, .gpu_memory_rate = 4e12});
+  REQUIRE(t.has_value());
+  const auto rate = [&](CommKind kind) {
+    return 1 / t->segments.at(static_cast<std::size_t>(kind)).back().line.per_unit;
+  };
+  CHECK(rate(CommKind::send_recv) == Approx(1e12).epsilon(0.02));
+  CHECK(rate(CommKind::all_to_all) == Approx(2e12).epsilon(0.02));
+  CHECK(rate(CommKind::reduce_scatter) == Approx(0.8e12).epsilon(0.02));
 }
 
 namespace {
@@ -213,4 +255,16 @@ TEST_CASE("few blocks tell a rate, and that it is known badly") {
   CHECK(fit.full.value < 0.73);
   CHECK(fit.causal.value == fit.full.value);
   CHECK(fit.full.spread >= 0.15);
+  CHECK(fit.full.samples == 14);
+  CHECK(fit.causal.samples == 0);  // no masked block was timed
+  CHECK(fit.causal.spread >= 0.3);
+}
+
+TEST_CASE("row-wise functions of a layer alone tell the memory's bandwidth") {
+  Series add = message("layer", "add", 1.3e9, 0.1, 1, 1);
+  add.scope = "";
+  const calibrate::FittedMemory memory = calibrate::fit_memory({add});
+  CHECK(memory.bandwidth.value == Approx(13e9));
+  CHECK(memory.bandwidth.samples == 7);
+  CHECK(memory.efficiency.samples == 0);
 }
