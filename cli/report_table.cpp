@@ -265,11 +265,9 @@ std::string plan_table(const Job& job, const PlanResult& result, Seconds elapsed
   text += fmt::format("{} legal plans, {} simulated, in {}.\n", human_count(result.searched),
                       human_count(result.simulated), human(elapsed));
   if (result.unsettled > 0) {
-    text += wrapped(
-        fmt::format("{} plans that may be as good were not simulated: the search ended before "
-                    "(--budget, this machine's memory, or Ctrl-C).",
-                    human_count(result.unsettled)),
-        0, style.width);
+    text += wrapped(fmt::format("{} plans that may be as good were not simulated: {}.",
+                                human_count(result.unsettled), search_ended),
+                    0, style.width);
   }
   return text + rejected_text(result, style) + assumptions_text(job.assumptions, style);
 }

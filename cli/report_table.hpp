@@ -14,6 +14,10 @@ namespace spp::cli {
 /// What was assumed, a line each, with a heading; "" for nothing.
 std::string assumptions_text(const std::vector<Assumption>& assumptions, const Style& style);
 
+/// Why a search left plans unsettled.
+inline constexpr std::string_view search_ended =
+    "the search ended before (--budget, this machine's memory, or Ctrl-C)";
+
 /// One phase of `what`, simulated: where its time goes, and its longest waits.
 std::string call_text(const sim::Simulation& simulation, std::string_view what, Phase phase,
                       const Style& style);

@@ -376,9 +376,10 @@ void Reader::drawn_documents(const std::string& text) {
   PackedSequence packed =
       typical_sequence(LengthDistribution::parse(text, seq, "--documents"), seq, "--documents");
   assume("documents",
-         fmt::format("{} of {}: of 15 sequences drawn the one with the median attention; the "
-                     "others, but for the least and the most, take {:.2g} to {:.2g} times as much",
-                     packed.ends.size(), text, packed.least, packed.most),
+         fmt::format("{} of {}: of 15 sequences of {} tokens drawn the one with the median "
+                     "attention; the others, but for the least and the most, take {:.2g} to "
+                     "{:.2g} times as much",
+                     packed.ends.size(), text, human_tokens(seq), packed.least, packed.most),
          "--documents");
   request().problem.mask.document_ends = std::move(packed.ends);
   request().drawn_documents = text;
@@ -399,27 +400,27 @@ void Reader::title() {
               request().phase == StepPhase::prefill
           ? "a denoising step"
           : to_string(request().phase));
-  std::string how = fmt::format(
+  const std::string how = fmt::format(
       "{}, {}, {}",
       step.global_batch && step.guidance == Guidance::none
           ? fmt::format("global batch {}", *step.global_batch)
           : fmt::format("batch {}{}", p.batch,
                         step.guidance == Guidance::none ? "" : " with guidance"),
       to_string(Mask{.kind = p.mask.kind, .window = p.mask.window}), to_string(p.dtype));
-  if (!p.mask.document_ends.empty()) {
-    how += fmt::format(", {} documents", p.mask.document_ends.size());
-  }
-  if (job_.cluster) {
-    how += fmt::format(", on {} GPUs of {} x {}", request().gpus, job_.cluster->nodes(),
-                       job_.cluster->machine().name);
-  } else {
-    how += fmt::format(", over {} ranks", request().gpus);
-  }
+  const std::string packed = p.mask.document_ends.empty()
+                                 ? ""
+                                 : fmt::format(", {} documents", p.mask.document_ends.size());
+  const bool drawn = !request().drawn_documents.empty();  // each length has its own number of them
+  std::string where = job_.cluster
+                          ? fmt::format(", on {} GPUs of {} x {}", request().gpus,
+                                        job_.cluster->nodes(), job_.cluster->machine().name)
+                          : fmt::format(", over {} ranks", request().gpus);
   if (p.cached > 0) {
-    how += fmt::format(", behind {} cached tokens", human_tokens(p.cached));
+    where += fmt::format(", behind {} cached tokens", human_tokens(p.cached));
   }
-  job_.title = fmt::format("{}, {} tokens, {}", what, human_tokens(p.seq), how);
-  job_.at_any_length = fmt::format("{}, {}", what, how);
+  job_.title = fmt::format("{}, {} tokens, {}{}{}", what, human_tokens(p.seq), how, packed, where);
+  job_.at_any_length =
+      fmt::format("{}, {}{}{}", what, how, drawn ? ", packed documents" : packed, where);
 }
 
 std::vector<Phase> phases_of(StepPhase phase) {

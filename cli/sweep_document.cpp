@@ -212,7 +212,8 @@ std::string sweep_csv(const Sweep& sweep) {
   const std::vector<std::string_view> plan_columns = columns_of_plan();
   heading.insert(heading.end(), plan_columns.begin(), plan_columns.end());
   heading.insert(heading.end(), predicted_columns.begin(), predicted_columns.end());
-  heading.insert(heading.end(), {"low_s", "high_s", "memory_bytes", "ties", "next", "next_step_s"});
+  heading.insert(heading.end(),
+                 {"low_s", "high_s", "memory_bytes", "ties", "next", "next_step_s", "unsettled"});
   std::string text;
   add_row(text, heading);
   const Json doc = sweep_document(sweep);
@@ -223,7 +224,8 @@ std::string sweep_csv(const Sweep& sweep) {
         field(cell["seq"]),   field(cell["verdict"]),  field(cell["reason"])};
     const Json& best = cell["best"];
     if (best.is_null()) {
-      row.resize(heading.size());
+      row.resize(heading.size() - 1);
+      row.push_back(field(cell["unsettled"]));
       add_row(text, row);
       continue;
     }
@@ -239,7 +241,7 @@ std::string sweep_csv(const Sweep& sweep) {
     row.insert(row.end(), {field(predicted["interval_s"][0]), field(predicted["interval_s"][1]),
                            field(predicted["memory_bytes"]["total"]), field(cell["ties"]),
                            next.is_null() ? "" : field(next["name"]),
-                           next.is_null() ? "" : field(next["step_s"])});
+                           next.is_null() ? "" : field(next["step_s"]), field(cell["unsettled"])});
     add_row(text, row);
   }
   return text;

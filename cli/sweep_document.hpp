@@ -13,7 +13,8 @@ namespace spp::cli {
 struct SweepLine {
   std::string model, topology;  // as they were given; "": a bare shape, a composed machine
   std::string gpus, nodes;      // as they were given; "": the default
-  Job job;              // of the shortest length; without a request where `refused` says why
+  Job job;  // of the shortest length, with the assumptions of all; without a request where
+            // `refused` says why
   std::string refused;  // no such question can be asked; "": it can
 };
 

@@ -9,7 +9,7 @@
 namespace spp::cli {
 namespace {
 
-/// "in reach of 3 others", "next +2.1 %".
+/// "+2.1 %, 3 tie": how far the next plan is.
 std::string margin(const SweepCell& cell) {
   const PlanResult& result = cell.result;
   if (cell.verdict != Verdict::plan || result.candidates.size() < 2 ||
@@ -41,6 +41,22 @@ std::string change_text(const Boundary& b) {
   return fmt::format("{}: {}", at(b), text);
 }
 
+/// Which lengths' searches did not come to their end; "" if all did.
+std::string unsettled_text(const std::vector<SweepCell>& cells, const Style& style) {
+  std::string lengths;
+  for (const SweepCell& cell : cells) {
+    if (cell.result.unsettled > 0) {
+      lengths += fmt::format("{}{} ({})", lengths.empty() ? "" : ", ", human_tokens(cell.seq),
+                             human_count(cell.result.unsettled));
+    }
+  }
+  return lengths.empty()
+             ? ""
+             : wrapped(fmt::format("Plans that may be as good were not simulated at {}: {}.",
+                                   lengths, search_ended),
+                       2, style.width);
+}
+
 /// The lengths of one line, with what changes between them.
 std::string line_text(const Sweep& sweep, std::size_t index, const Style& style) {
   const SweepLine& line = sweep.lines[index];
@@ -52,7 +68,7 @@ std::string line_text(const Sweep& sweep, std::size_t index, const Style& style)
                     .candidate = plan ? &cell.result.candidates.front() : nullptr,
                     .otherwise = verdict_text(line, cell)});
   }
-  constexpr std::size_t ending_width = 16;  // "next +2.1 %, 3 tie"
+  constexpr std::size_t ending_width = 16;  // "+2.1 %, 3 tie"
   const std::vector<std::string> lines =
       candidate_table(
           rows, line.job.request,
@@ -80,7 +96,7 @@ std::string line_text(const Sweep& sweep, std::size_t index, const Style& style)
     text += wrapped(fmt::format("{}: {}.", human_tokens(without->seq), reason_of(line, *without)),
                     2, style.width);
   }
-  return text;
+  return text + unsettled_text(cells, style);
 }
 
 std::string name_of_refused(const SweepLine& line) {

@@ -266,12 +266,19 @@ SweepResult sweep(const SweepQuestion& question, const Watch& watch) {
       line.push_back({.seq = seq, .result = {}});
     }
   }
+  // As many cells at once share the memory that a search may take.
+  const auto at_once = static_cast<std::int64_t>(
+      std::clamp<std::size_t>(cells, 1, static_cast<std::size_t>(question.threads)));
+  std::vector<Request> lines = question.lines;
+  for (Request& line : lines) {
+    line.most.memory = Bytes(line.most.memory.value() / at_once);
+  }
   Tally tally(watch, static_cast<double>(cells));
   side_by_side(cells, question.threads, tally, [&](std::size_t i) {
     const std::size_t from_the_end = cells - 1 - i;  // the longest questions come last
     const std::size_t line = from_the_end / columns;
     SweepCell& cell = result.cells[line][from_the_end % columns];
-    cell = answered(question.lines[line], cell.seq, tally);
+    cell = answered(lines[line], cell.seq, tally);
   });
   if (question.boundaries) {
     std::vector<Gap> gaps = gaps_of(question, result);
@@ -281,7 +288,7 @@ SweepResult sweep(const SweepQuestion& question, const Watch& watch) {
       Gap& gap = gaps[i];
       const std::int64_t grain =
           question.grain > 0 ? question.grain : grain_between(gap.from->seq, gap.to->seq);
-      Bisection(question.lines[gap.line], gap, grain, tally).run();
+      Bisection(lines[gap.line], gap, grain, tally).run();
     });
     for (Gap& gap : gaps) {
       std::ranges::move(gap.found, std::back_inserter(result.boundaries));

@@ -7,7 +7,8 @@
 // recommendation changes as a grid of that width would need times as many. What changes and changes
 // back between two cells is not seen.
 //
-// Cells, then intervals, are worked on side by side; the answer does not depend on by how many.
+// Cells, then intervals, are worked on side by side. By how many threads changes nothing but the
+// memory of each search, which they share: the answer, where that runs out.
 #pragma once
 
 #include "planner/plan.hpp"

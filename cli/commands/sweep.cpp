@@ -12,7 +12,9 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <iterator>
 #include <limits>
+#include <ranges>
 #include <thread>
 
 namespace spp::cli::commands {
@@ -36,6 +38,11 @@ constexpr std::array sweep_options{
 constexpr int candidates_of_a_cell = 5;
 
 int cores() { return static_cast<int>(std::max(1U, std::thread::hardware_concurrency())); }
+
+int threads_of(const Arguments& arguments) {
+  return static_cast<int>(
+      parse_int(arguments.get("threads", fmt::format("{}", cores())), "--threads", 1, 1024));
+}
 
 /// "a,b,c" -> its pieces; none, empty or twice is refused.
 std::vector<std::string> listed(const Arguments& arguments, std::string_view option) {
@@ -87,18 +94,18 @@ SweepLine read_line(const Arguments& arguments, SweepLine line,
   Arguments own = with(arguments, "model", line.model);
   own = with(with(own, "topology", topology), "gpus", line.gpus);
   own = with(own, "nodes", line.nodes);
+  const auto read = [&](std::int64_t seq) {
+    return read_search(own.with("seq", fmt::format("{}", seq)), candidates_of_a_cell);
+  };
   try {
-    line.job = read_search(own.with("seq", fmt::format("{}", lengths.back())), 1);
-    line.job =
-        read_search(own.with("seq", fmt::format("{}", lengths.front())), candidates_of_a_cell);
+    line.job = read(lengths.front());
+    for (const std::int64_t longer : lengths | std::views::drop(1)) {
+      std::ranges::copy(read(longer).assumptions, std::back_inserter(line.job.assumptions));
+    }
   } catch (const InputError& e) {  // of this line alone, perhaps: see check_lines
     line.job = {};
     line.refused = e.what();
-    return line;
   }
-  // Several cells are worked on at once, by as many threads as the machine has cores at most.
-  Effort& most = line.job.request.most;
-  most.memory = Bytes(most.memory.value() / cores());
   return line;
 }
 
@@ -136,9 +143,11 @@ std::vector<SweepLine> lines_of(const Arguments& arguments,
                        static_cast<double>(std::max<std::size_t>(1, nodes.size()));
   const double cells = lines * static_cast<double>(lengths.size());
   const double budget = seconds(arguments, "budget", fmt::format("{}", search_seconds));
-  expect_feasible(arguments, fmt::format("a sweep of {:.0f} cells", cells),
-                  {.ops = cells * search_limit(budget).ops / cores(), .memory = Bytes{}},
-                  "fewer lengths or GPUs, or a smaller --budget");
+  expect_feasible(
+      arguments, fmt::format("a sweep of {:.0f} cells", cells),
+      {.ops = cells * search_limit(budget).ops / std::min(cores(), threads_of(arguments)),
+       .memory = Bytes{}},
+      "fewer lengths or GPUs, or a smaller --budget");
   std::vector<SweepLine> result;
   for (const std::string& model : all_models) {
     for (const std::string& machine : machines) {
@@ -162,13 +171,13 @@ std::vector<SweepLine> lines_of(const Arguments& arguments,
 
 /// The lines that can be asked are; the others' cells are left as they are.
 SweepResult answers(const Arguments& arguments, const Sweep& asked, const Watch& watch) {
-  SweepQuestion question{
-      .lines = {}, .lengths = asked.lengths, .boundaries = !arguments.has("no-boundaries")};
+  SweepQuestion question{.lines = {},
+                         .lengths = asked.lengths,
+                         .boundaries = !arguments.has("no-boundaries"),
+                         .threads = threads_of(arguments)};
   if (const auto grain = arguments.find("grain")) {
     question.grain = parse_tokens(*grain, "--grain");
   }
-  question.threads = static_cast<int>(
-      parse_int(arguments.get("threads", fmt::format("{}", cores())), "--threads", 1, 1024));
   std::vector<std::size_t> places;
   for (std::size_t i = 0; i < asked.lines.size(); ++i) {
     if (asked.lines[i].refused.empty()) {

@@ -23,6 +23,7 @@ struct Cell {
   std::string verdict, reason;
   int choice = -1;
   double step = 0, tokens_per_s = 0, memory = 0;
+  double searched = 0, simulated = 0, unsettled = 0;  // plans
 };
 
 struct Line {
@@ -65,7 +66,10 @@ std::size_t line_index(const JsonView& view, std::size_t lines) {
 
 Cell read_cell(const JsonView& view, Map& map) {
   Cell cell{.seq = static_cast<double>(view.at("seq").integer(1, most_tokens_read)),
-            .verdict = view.at("verdict").string()};
+            .verdict = view.at("verdict").string(),
+            .searched = view.at("searched").number(0, most_count_read),
+            .simulated = view.at("simulated").number(0, most_count_read),
+            .unsettled = view.at("unsettled").number(0, most_count_read)};
   if (const auto reason = view.find("reason")) {
     cell.reason = reason->string();
   }
@@ -303,12 +307,14 @@ void add_tables(Sheet& sheet, const Map& map) {
     sheet.heading("Where the recommendation changes");
     sheet.table(shortened(changes.grid(), 200));
   }
-  LineGrid cells(map, {"length", "step", "memory", "plan"}, {true, true, true, false});
+  LineGrid cells(map, {"length", "step", "memory", "unsettled", "plan"},
+                 {true, true, true, true, false});
   for (const Line& line : map.lines) {
     for (const Cell& cell : line.cells) {
       const bool plan = cell.choice >= 0;
       cells.add(line, {tokens_text(cell.seq), plan ? seconds_text(cell.step) : "",
                        plan ? bytes_text(cell.memory) : "",
+                       cell.unsettled > 0 ? fmt::format("{:.0f}", cell.unsettled) : "",
                        plan ? map.choices[static_cast<std::size_t>(cell.choice)]
                             : fmt::format("{}: {}", cell.verdict, cell.reason)});
     }
@@ -354,10 +360,19 @@ void add(const JsonView& document, Sheet& sheet) {
   }
   std::size_t cells = 0;
   std::size_t plans = 0;
+  std::size_t open = 0;  // cells whose search did not come to its end
+  double searched = 0;
+  double simulated = 0;
+  double unsettled = 0;
   for (const Line& line : map.lines) {
     cells += line.cells.size();
-    plans += static_cast<std::size_t>(
-        std::ranges::count_if(line.cells, [](const Cell& c) { return c.choice >= 0; }));
+    for (const Cell& cell : line.cells) {
+      plans += cell.choice >= 0 ? 1 : 0;
+      open += cell.unsettled > 0 ? 1 : 0;
+      searched += cell.searched;
+      simulated += cell.simulated;
+      unsettled += cell.unsettled;
+    }
   }
   sheet.stats({{"cells", fmt::format("{}", cells), ""},
                {"with a plan", fmt::format("{}", plans), ""},
@@ -367,6 +382,10 @@ void add(const JsonView& document, Sheet& sheet) {
     add_map(sheet, map, lines, group_title(names));
     add_heat(sheet, map, lines, group_title(names));
   }
+  sheet.paragraph(
+      fmt::format("{:.0f} legal plans, {:.0f} simulated, {:.0f} left unsettled, in {} of {} cells.",
+                  searched, simulated, unsettled, open, cells),
+      "quiet");
   add_tables(sheet, map);
   add_assumptions(sheet, document);
 }

@@ -168,3 +168,34 @@ TEST_CASE("an imported model is read back as the same, and shows what the config
     CHECK(weights == imported["parameters"]);
   }
 }
+
+TEST_CASE("a sweep says which cells' searches did not come to their end") {
+  const TempDir dir;
+  const std::string csv = (dir.path() / "map.csv").string();
+  const std::string map = (dir.path() / "map.json").string();
+  const Result r = sp_plan(
+      "sweep --model deepseek-v3 --topology dgx-h100 --seq 128K --gpus 1024 --global-batch 2048 "
+      "--budget 0.01 --no-boundaries --csv " +
+      csv + " -o " + map);
+  INFO(r.err);
+  REQUIRE(r.code == 0);
+  const std::int64_t unsettled = spp::read_json(map)["cells"][0]["unsettled"].get<std::int64_t>();
+  REQUIRE(unsettled > 0);
+  CHECK_THAT(r.out, ContainsSubstring("were not simulated at 128K ("));
+  CHECK(read_text(csv).ends_with("," + std::to_string(unsettled) + "\r\n"));
+  CHECK_THAT(sp_plan("report " + map).out,
+             ContainsSubstring(std::to_string(unsettled) + " left unsettled, in 1 of 1 cells"));
+}
+
+TEST_CASE("a sweep lists what was assumed at each length, and titles its line for all") {
+  const Json map = swept(
+      "sweep --heads 8 --topology dgx-h100 --gpus 8 --seq 8K,64K --no-boundaries --documents "
+      "lognormal:median=2K,sigma=1.2,max=8K,seed=1");
+  std::string drawn;
+  for (const Json& assumption : map["assumptions"]) {
+    drawn += assumption["what"] == "documents" ? assumption["value"].get<std::string>() : "";
+  }
+  CHECK_THAT(drawn, ContainsSubstring("sequences of 8K tokens"));
+  CHECK_THAT(drawn, ContainsSubstring("sequences of 64K tokens"));
+  CHECK_THAT(map["lines"][0]["title"].get<std::string>(), ContainsSubstring(", packed documents,"));
+}

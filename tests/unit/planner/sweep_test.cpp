@@ -191,3 +191,26 @@ TEST_CASE("plans differ by the names of the options that set them") {
   CHECK(found[0].after == "4");
   CHECK(found[2].what == "zero");
 }
+
+TEST_CASE("cells that are worked on at once share the memory of a search") {
+  const sim::Cluster cluster = two_nodes();
+  Request line = attention_on(cluster, 16);
+  const auto left = [&](std::int64_t bytes) {
+    Request alone = line;
+    alone.problem.seq = 65536;
+    alone.most = {.ops = 1e9, .memory = Bytes(bytes)};
+    return plan(alone).unsettled;
+  };
+  std::int64_t bytes = 1'000'000'000;
+  while (left(bytes / 2) == 0) {
+    bytes /= 2;
+  }
+  line.most = {.ops = 1e9, .memory = Bytes(bytes)};
+  SweepQuestion question{
+      .lines = {line, line}, .lengths = {65536}, .boundaries = false, .threads = 1};
+  CHECK(sweep(question).cells[1][0].result.unsettled == 0);
+  question.threads = 2;
+  CHECK(sweep(question).cells[1][0].result.unsettled > 0);
+  question.lines.pop_back();  // alone it has all
+  CHECK(sweep(question).cells[0][0].result.unsettled == 0);
+}
