@@ -18,7 +18,18 @@ class InputError : public std::runtime_error {
  public:
   InputError(std::string_view where, std::string_view message)
       : std::runtime_error(where.empty() ? std::string(message)
-                                         : fmt::format("{}: {}", where, message)) {}
+                                         : fmt::format("{}: {}", where, message)),
+        message_at_(where.empty() ? 0 : where.size() + 2) {}
+  /// What it was made of.
+  [[nodiscard]] std::string_view where() const {
+    return message_at_ == 0 ? "" : std::string_view(what()).substr(0, message_at_ - 2);
+  }
+  [[nodiscard]] std::string_view message() const {
+    return std::string_view(what()).substr(message_at_);
+  }
+
+ private:
+  std::size_t message_at_;
 };
 
 /// A broken invariant: our bug.

@@ -17,6 +17,11 @@
 #include <utility>
 
 namespace spp {
+bool is_handed_over(const fs::path& file) {
+  const std::string name = file.string();
+  return name == "/dev/stdin" || name.starts_with("/dev/fd/") || name.starts_with("/proc/self/fd/");
+}
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -61,11 +66,6 @@ class Complaint {
   std::string file_;
   std::string_view option_;
 };
-
-bool is_handed_over(const fs::path& file) {
-  const std::string name = file.string();
-  return name == "/dev/stdin" || name.starts_with("/dev/fd/") || name.starts_with("/proc/self/fd/");
-}
 
 /// Why a file of this kind is not read; "" if it is.
 std::string_view why_not(const struct stat& status, const fs::path& file) {
@@ -349,6 +349,19 @@ std::vector<fs::path> files_in(const fs::path& folder, std::string_view extensio
   }
   std::ranges::sort(files);
   return files;
+}
+
+bool is_same_file(const fs::path& one, const fs::path& other) {
+  const fs::path target = resolved(fs::absolute(one));
+  if (target == "/dev/null") {
+    return false;
+  }
+  struct stat status{};
+  struct stat of_other{};
+  if (::stat(one.c_str(), &status) == 0 && ::stat(other.c_str(), &of_other) == 0) {
+    return status.st_dev == of_other.st_dev && status.st_ino == of_other.st_ino;
+  }
+  return target == resolved(fs::absolute(other));
 }
 
 void expect_writable(const std::string& file, std::string_view option) {

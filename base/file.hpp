@@ -44,10 +44,18 @@ std::string system_text(const std::filesystem::path& file);
 /// A regular file, or a pipe that the caller handed over: what read_text_file() can read.
 bool is_readable_file(const std::filesystem::path& file);
 
+/// A name of what the caller handed over as a descriptor: /dev/stdin, /dev/fd/N. To another process
+/// it is another file, and a pipe is read once.
+bool is_handed_over(const std::filesystem::path& file);
+
 /// The regular files of a folder that end in `extension`, sorted. InputError(folder) if it cannot
 /// be listed.
 std::vector<std::filesystem::path> files_in(const std::filesystem::path& folder,
                                             std::string_view extension);
+
+/// Whether two names are of one file, which need not exist. Of /dev/null they never are: what is
+/// written there is to be lost.
+bool is_same_file(const std::filesystem::path& one, const std::filesystem::path& other);
 
 /// Refuses a file that cannot be written, before long work is done for it. InputError(option).
 void expect_writable(const std::string& file, std::string_view option);

@@ -37,7 +37,7 @@ constexpr std::array<UnitScale, 4> time_units{{{"s", 1}, {"ms", 1e-3}, {"us", 1e
 constexpr std::array<UnitScale, 3> flop_units{
     {{"GFLOP/s", 1e9}, {"TFLOP/s", 1e12}, {"PFLOP/s", 1e15}}};
 
-const UnitScale& unit_of(std::string_view unit, std::span<const UnitScale> table,
+const UnitScale& unit_of(double value, std::string_view unit, std::span<const UnitScale> table,
                          std::string_view where) {
   std::vector<std::string> names;
   for (const UnitScale& entry : table) {
@@ -47,8 +47,9 @@ const UnitScale& unit_of(std::string_view unit, std::span<const UnitScale> table
     names.emplace_back(entry.name);
   }
   throw InputError(
-      where, unit.empty() ? fmt::format("a number without its unit{}", did_you_mean("", names))
-                          : fmt::format("unknown unit '{}'{}", unit, did_you_mean(unit, names)));
+      where, unit.empty()
+                 ? fmt::format("{} is a number without its unit{}", value, did_you_mean("", names))
+                 : fmt::format("unknown unit '{}'{}", unit, did_you_mean(unit, names)));
 }
 
 double positive(double value, std::string_view where) {
@@ -66,7 +67,7 @@ struct NumberAndUnit {
 NumberAndUnit number_and_unit(std::string_view text, std::string_view where) {
   double value = 0;
   const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (ec != std::errc()) {
+  if (ec != std::errc() || !std::isfinite(value)) {
     throw InputError(where, fmt::format("'{}' is not a number with a unit", text));
   }
   std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));
@@ -147,17 +148,17 @@ Bandwidth parse_bandwidth(std::string_view text, std::string_view where) {
 }
 
 Bandwidth bandwidth_from(double value, std::string_view unit, std::string_view where) {
-  return Bandwidth(in_range(value, unit_of(unit, rate_units, where), least_bandwidth.value(),
+  return Bandwidth(in_range(value, unit_of(value, unit, rate_units, where), least_bandwidth.value(),
                             most_bandwidth.value(), where));
 }
 
 Bytes bytes_from(double value, std::string_view unit, std::string_view where) {
   return Bytes(std::llround(
-      in_range(value, unit_of(unit, byte_units, where), 1, most_bytes.as_double(), where)));
+      in_range(value, unit_of(value, unit, byte_units, where), 1, most_bytes.as_double(), where)));
 }
 
 Seconds seconds_from(double value, std::string_view unit, std::string_view where) {
-  const UnitScale& scale = unit_of(unit, time_units, where);
+  const UnitScale& scale = unit_of(value, unit, time_units, where);
   if (value == 0) {
     return Seconds(0);
   }
@@ -168,12 +169,12 @@ Seconds seconds_from(double value, std::string_view unit, std::string_view where
 }
 
 FlopRate flop_rate_from(double value, std::string_view unit, std::string_view where) {
-  return FlopRate(in_range(value, unit_of(unit, flop_units, where), least_flop_rate.value(),
+  return FlopRate(in_range(value, unit_of(value, unit, flop_units, where), least_flop_rate.value(),
                            most_flop_rate.value(), where));
 }
 
 Seconds measured_from(double value, std::string_view unit, std::string_view where) {
-  return Seconds(in_range(value, unit_of(unit, time_units, where), least_measured.count(),
+  return Seconds(in_range(value, unit_of(value, unit, time_units, where), least_measured.count(),
                           most_seconds.count(), where));
 }
 

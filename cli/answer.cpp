@@ -12,7 +12,9 @@ Answer answer(std::string_view command, std::vector<std::string> positionals,
   Output output(goes_on);
   try {
     const Command& asked = command_named(command);
-    asked.run(Arguments(options_of(asked), std::move(positionals), options), output);
+    const Arguments arguments(options_of(asked), std::move(positionals), options);
+    expect_outputs(arguments);
+    asked.run(arguments, output);
   } catch (...) {
     const Failure failure = current_failure();
     result.code = failure.code;

@@ -41,6 +41,7 @@ struct Command {
   std::string_view examples;        // lines "sp-plan …"
   void (*run)(const Arguments& arguments, Output& output);
   bool as_ranks = false;  // under a launcher its processes are the ranks of one run
+  bool plain = false;     // its answer is text as it is (Output::plain), no document, no table
 };
 
 namespace commands {
@@ -48,7 +49,8 @@ namespace commands {
 std::span<const Command* const> all();
 }  // namespace commands
 
-/// Options of a command: shared groups first, then its own, then those of all commands.
+/// Options of a command: shared groups first, then its own, then those of all commands that it has
+/// a use for.
 std::vector<Option> options_of(const Command& command);
 
 /// The command called `name`; else InputError with "did you mean".

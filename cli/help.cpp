@@ -113,6 +113,10 @@ std::vector<Option> options_of(const Command& command) {
   }
   options.insert(options.end(), command.options.begin(), command.options.end());
   add_group(OptionGroup::output);
+  if (command.plain) {
+    std::erase_if(options, [](const Option& o) { return o.name == "json" || o.name == "table"; });
+    std::ranges::find(options, "output", &Option::name)->help = "write it to FILE";
+  }
   return options;
 }
 

@@ -63,7 +63,7 @@ double seconds(const Arguments& arguments, std::string_view option, std::string_
   const std::string where = fmt::format("--{}", option);
   const double value = parse_double(text, where);
   if (!(value > 0) || value > day) {
-    throw InputError(where, fmt::format("'{}' is not between 0 and {:.0f} seconds", text, day));
+    throw InputError(where, fmt::format("'{}' is not above 0, up to {:.0f} seconds", text, day));
   }
   return value;
 }

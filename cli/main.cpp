@@ -51,12 +51,13 @@ ExitCode run(const std::vector<std::string>& line) {
         first, fmt::format("unknown option{}; a command comes first", did_you_mean(first, known)));
   }
   const Command& command = command_named(first);
-  const Arguments arguments(options_of(command), words);
+  Arguments arguments(options_of(command), words);
   if (arguments.has("help")) {
     Output::text(help_of(command, Style::of_stdout()));
     return ExitCode::done;
   }
   Output output(arguments, launched_as(line).ranks > 0);
+  arguments.take_handed_over();
   command.run(arguments, output);
   return ExitCode::done;
 }

@@ -14,7 +14,7 @@ namespace spp::cli {
 struct Neighbour {
   std::string change;   // "ZeRO 3", "16 nodes instead of 4"
   std::string command;  // "sp-plan plan --model …"
-  Candidate best;
+  Candidate best;       // a plan that fits, found by a short search: not its best
 };
 
 /// The first question that has a plan which fits, of those nearest to this one: more saved (ZeRO,

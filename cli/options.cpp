@@ -1,6 +1,7 @@
 #include "cli/options.hpp"
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "base/parse.hpp"
 #include "base/suggest.hpp"
 #include "parallel/attention/strategy.hpp"
@@ -129,7 +130,8 @@ constexpr std::array table{
 
     Option{"json", "", "print one JSON document, on a terminal too", output},
     Option{"table", "", "print the table, also when stdout is not a terminal", output},
-    Option{"output", "FILE", "write the JSON document to FILE, and print the table", output, 'o'},
+    Option{"output", "FILE", "write the JSON document to FILE, and print the table", output, 'o',
+           true},
     Option{"quiet", "", "no progress on stderr", output, 'q'},
     Option{"help", "", "this help", output, 'h'},
 };
@@ -225,7 +227,8 @@ void check_values(std::span<const Option> known, const std::vector<std::string>&
       }
       const bool option_follows = i + 1 < words.size() && words[i + 1].size() > 1 &&
                                   words[i + 1][0] == '-' &&
-                                  (words[i + 1][1] == '-' || std::isalpha(words[i + 1][1]) != 0);
+                                  (words[i + 1][1] == '-' ||
+                                   std::isalpha(static_cast<unsigned char>(words[i + 1][1])) != 0);
       if (i + 1 == words.size() || option_follows || words[i + 1].empty()) {
         throw InputError(dashed(o), fmt::format("a value is missing ({})", o.value));
       }
@@ -277,9 +280,15 @@ Arguments::Arguments(std::vector<Option> known, const std::vector<std::string>& 
 
 namespace {
 
-/// Whose readers take a document as well as a file.
+/// Whose readers take a document as well as a file. A command's own options do not.
 bool takes_document(const Option& o) {
-  return o.name == "plan" || o.name == "topology" || o.name == "model";
+  return o.group != OptionGroup::command &&
+         (o.name == "plan" || o.name == "topology" || o.name == "model" || o.name == "profile");
+}
+
+Json document_in(const std::string& text, const std::string& file) {
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  return first != std::string::npos && text[first] == '{' ? parse_json(text, file) : Json(text);
 }
 
 /// How a document is called where a file's name would stand.
@@ -320,6 +329,16 @@ Arguments::Arguments(std::vector<Option> known, std::vector<std::string> positio
   }
 }
 
+void Arguments::take_handed_over() {
+  for (const Option& o : known_) {
+    const auto file = takes_document(o) ? find(o.name) : std::nullopt;
+    if (file && is_handed_over(*file)) {
+      documents_.insert_or_assign(std::string(o.name),
+                                  document_in(read_text_file(*file, dashed(o)), *file));
+    }
+  }
+}
+
 const Option& Arguments::known(std::string_view option) const {
   const auto it = std::ranges::find(known_, option, &Option::name);
   ensure(it != known_.end(), fmt::format("option '{}' is not in this command's table", option));
@@ -348,14 +367,18 @@ void Arguments::expect_no_positionals() const {
   }
 }
 
-void Arguments::set_default(std::string_view option, const std::string& value) {
-  given_.try_emplace(std::string(known(option).name), value);
+void Arguments::set_default(std::string_view option, const std::string& value, std::string where) {
+  const Option& o = known(option);
+  if (given_.try_emplace(std::string(o.name), value).second && !where.empty()) {
+    origins_.emplace(dashed(o), std::move(where));
+  }
 }
 
-void Arguments::set_default_document(std::string_view option, const Json& document) {
-  const std::string name(known(option).name);
-  if (given_.try_emplace(name, name_of(document)).second) {
-    documents_.emplace(name, document);
+void Arguments::set_default_document(std::string_view option, const Json& document,
+                                     std::string where) {
+  if (!has(option)) {
+    set_default(option, name_of(document), std::move(where));
+    documents_.emplace(known(option).name, document);
   }
 }
 
@@ -371,6 +394,19 @@ Arguments Arguments::without(std::string_view option) const {
   return other;
 }
 
+namespace {
+
+/// As a shell takes it for one word: 'it'\''s'.
+std::string shell_word(std::string_view text) {
+  std::string word = "'";
+  for (const char c : text) {
+    word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  }
+  return word + "'";
+}
+
+}  // namespace
+
 std::string Arguments::line() const {
   std::string text;
   for (const Option& o : known_) {
@@ -382,7 +418,7 @@ std::string Arguments::line() const {
     text += fmt::format("{}--{}{}", text.empty() ? "" : " ", o.name,
                         o.value.empty() ? ""
                         : plain         ? " " + it->second
-                                        : fmt::format(" '{}'", it->second));
+                                        : " " + shell_word(it->second));
   }
   return text;
 }

@@ -25,7 +25,8 @@ struct Option {
   std::string_view value;  // as help shows it: "N", "bf16|fp16|fp32"; empty: a switch
   std::string_view help;
   OptionGroup group = OptionGroup::command;
-  char letter = 0;  // short form; 0: none
+  char letter = 0;      // short form; 0: none
+  bool writes = false;  // its value is a file that is written
 };
 
 /// Work, machine, degrees (shared by plan, simulate, verify), a plan from a file (simulate, verify)
@@ -45,6 +46,9 @@ struct Given {
   std::optional<Json> document;     // what the file would hold
 };
 
+/// "--layout" -> "plan.json: best.plan.layout".
+using Origins = std::map<std::string, std::string, std::less<>>;
+
 /// What stood on the command line behind the command.
 class Arguments {
  public:
@@ -61,12 +65,21 @@ class Arguments {
   /// The document that a caller gave instead of a file; find() has its name, to be shown.
   [[nodiscard]] const Json* document(std::string_view option) const;
   [[nodiscard]] const std::vector<std::string>& positionals() const { return positionals_; }
+  /// All that may be given.
+  [[nodiscard]] const std::vector<Option>& options() const { return known_; }
+  /// Reads what stands behind /dev/stdin and /dev/fd/N, where a document may be given: from here on
+  /// it is one that a caller gave, which plans take along; text of others (topology import) is a
+  /// string. InputError.
+  void take_handed_over();
   /// Refuses positionals; for commands that take options only.
   void expect_no_positionals() const;
-  /// Gives options that were not given a value, from a document of ours.
-  void set_default(std::string_view option, const std::string& value);
+  /// Gives options that were not given a value, from a document of ours that has it at `where`.
+  void set_default(std::string_view option, const std::string& value, std::string where = "");
   /// The same of the document that was given for them.
-  void set_default_document(std::string_view option, const Json& document);
+  void set_default_document(std::string_view option, const Json& document, std::string where);
+  /// Where the values stand that documents gave, by option with its dashes: what is wrong with one
+  /// is said of that place.
+  [[nodiscard]] const Origins& origins() const { return origins_; }
   /// The same arguments with another value of an option: one of a list.
   [[nodiscard]] Arguments with(std::string_view option, const std::string& value) const;
   /// The same without it.
@@ -80,6 +93,7 @@ class Arguments {
   std::vector<Option> known_;
   std::map<std::string, std::string, std::less<>> given_;
   std::map<std::string, Json, std::less<>> documents_;
+  Origins origins_;
   std::vector<std::string> positionals_;
 };
 

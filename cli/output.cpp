@@ -239,17 +239,54 @@ void Progress::draw(double seconds, bool terminal) {
 // ---------------------------------------------------------------------------------------
 
 Output::Output(const Arguments& arguments, bool launched) : quiet_(arguments.has("quiet")) {
-  if (arguments.has("json") && arguments.has("table")) {
+  const auto wants = [&](std::string_view option) {  // not every command has it
+    const auto& all = arguments.options();
+    return std::ranges::find(all, option, &Option::name) != all.end() && arguments.has(option);
+  };
+  if (wants("json") && wants("table")) {
     throw InputError("--json", "given together with --table; choose one");
   }
   file_ = arguments.get("output", "");
   const bool terminal = stdout_is_terminal() && !launched;
-  table_ = !arguments.has("json") && (terminal || arguments.has("table") || !file_.empty());
+  table_ = !wants("json") && (terminal || wants("table") || !file_.empty());
   if (terminal) {
     style_ = Style::of_stdout();
   }
-  if (!file_.empty()) {
-    expect_writable(file_, "--output");
+  expect_outputs(arguments);
+  for (const Option& o : arguments.options()) {
+    if (o.writes && o.name != "output" && arguments.has(o.name) &&
+        is_same_file(arguments.get(o.name, ""), "/dev/stdout")) {
+      throw InputError(fmt::format("--{}", o.name),
+                       fmt::format("'{}' is where the result is printed; give another file",
+                                   arguments.get(o.name, "")));
+    }
+  }
+}
+
+void expect_outputs(const Arguments& arguments) {
+  for (const Option& written : arguments.options()) {
+    const auto file = written.writes ? arguments.find(written.name) : std::nullopt;
+    if (!file) {
+      continue;
+    }
+    const std::string where = fmt::format("--{}", written.name);
+    expect_writable(*file, where);
+    const auto expect_other = [&](const std::string& other, const std::string& whose) {
+      if (is_same_file(*file, other)) {
+        throw InputError(where, fmt::format("'{}' is {}, too", *file, whose));
+      }
+    };
+    for (const Option& o : arguments.options()) {
+      const std::string name = o.name == written.name ? "" : arguments.get(o.name, "");
+      if (o.writes ? !name.empty() : is_readable_file(name)) {
+        expect_other(name, fmt::format("--{}'s file", o.name));
+      }
+    }
+    for (const std::string& name : arguments.positionals()) {
+      if (is_readable_file(name)) {
+        expect_other(name, "a file that is read");
+      }
+    }
   }
 }
 
@@ -288,12 +325,7 @@ void Output::text(std::string_view text) {
   }
 }
 
-void Output::plain(const Arguments& arguments, std::string_view text) {
-  for (const std::string_view option : {"json", "table"}) {
-    if (arguments.has(option)) {
-      throw InputError(fmt::format("--{}", option), "this command prints text as it is");
-    }
-  }
+void Output::plain(std::string_view text) {
   if (caller_) {
     document_ = Json(text);
     return;

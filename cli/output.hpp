@@ -79,10 +79,14 @@ class Progress {
   std::jthread thread_;  // last: it uses the others
 };
 
+/// Refuses files that options write and that cannot be written, or that another option or an
+/// argument names, too: one of the two would be lost. InputError names the option.
+void expect_outputs(const Arguments& arguments);
+
 class Output {
  public:
   /// A shell. `launched`: this is one of a launcher's processes. InputError if the options
-  /// contradict each other or FILE cannot be written.
+  /// contradict each other or expect_outputs() does, or stdout would carry more than the result.
   Output(const Arguments& arguments, bool launched);
   /// A caller in this process; what `goes_on` throws ends the command.
   explicit Output(Watch goes_on) : table_(false), quiet_(true), caller_(std::move(goes_on)) {}
@@ -103,9 +107,8 @@ class Output {
   /// Prints text as it is.
   static void text(std::string_view text);
   /// An answer that is neither a document nor a table (man page, completions): to stdout, or with
-  /// -o to the file, whole or not at all; to a caller as a string. InputError: a document or a
-  /// table was asked for.
-  void plain(const Arguments& arguments, std::string_view text);
+  /// -o to the file, whole or not at all; to a caller as a string.
+  void plain(std::string_view text);
 
  private:
   bool table_ = true;

@@ -1,9 +1,11 @@
 #include "cli/plan_file.hpp"
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "base/json.hpp"
 #include "base/parse.hpp"
 #include "cli/request.hpp"
+#include "planner/packing.hpp"
 
 #include <fmt/ranges.h>
 
@@ -53,27 +55,28 @@ enum class Sequences : std::uint8_t { trained, prompts, branches };
 
 /// Batches, virtual stages, and states that are not cut over all.
 void adopt_step(Arguments& arguments, const JsonView& plan, Sequences of) {
-  const auto set = [&](std::string_view option, std::int64_t value) {
-    arguments.set_default(option, fmt::format("{}", value));
+  const auto set = [&](std::string_view option, std::string_view key, std::int64_t value) {
+    arguments.set_default(option, fmt::format("{}", value), plan.at(key).where());
   };
   if (const std::int64_t stages = degree_or(plan, "virtual_stages"); stages > 1) {
-    set("virtual-stages", stages);
+    set("virtual-stages", "virtual_stages", stages);
   }
   if (plan.find("micro_batch")) {
     const std::int64_t sequences = degree_or(plan, "micro_batch");
     const std::int64_t times = degree_or(plan, "micro_batches");
-    set("batch", of == Sequences::trained ? sequences
-                 : of == Sequences::prompts
-                     ? sequences * times
-                     : std::max<std::int64_t>(1, sequences * times * degree_or(plan, "cfg") / 2));
+    set("batch", "micro_batch",
+        of == Sequences::trained ? sequences
+        : of == Sequences::prompts
+            ? sequences * times
+            : std::max<std::int64_t>(1, sequences * times * degree_or(plan, "cfg") / 2));
     if (times > 1 && of == Sequences::trained) {
-      set("global-batch", sequences * times * degree_or(plan, "dp"));
+      set("global-batch", "micro_batches", sequences * times * degree_or(plan, "dp"));
     }
   }
   const std::int64_t replicas = degree_or(plan, "ulysses") * degree_or(plan, "ring") *
                                 degree_or(plan, "dp") * degree_or(plan, "cfg");
   if (const std::int64_t group = degree_or(plan, "zero_group", replicas); group != replicas) {
-    set("zero-group", group);
+    set("zero-group", "zero_group", group);
   }
 }
 
@@ -91,10 +94,12 @@ void adopt_plan(Arguments& arguments, const JsonView& plan, Sequences of) {
       "recompute", "offload",     "dispatcher",    "gemm_format",    "groups"};
   known.insert(known.end(), degrees.begin(), degrees.end());
   plan.allow_only(known);
-  arguments.set_default("strategy", plan.at("strategy").string());
+  arguments.set_default("strategy", plan.at("strategy").string(), plan.at("strategy").where());
   for (const std::string_view degree : degrees) {
-    if (plan.find(degree) || degree == "ulysses" || degree == "ring") {  // without one it is 1
-      arguments.set_default(degree, fmt::format("{}", degree_or(plan, degree)));
+    const auto given = plan.find(degree);
+    if (given || degree == "ulysses" || degree == "ring") {  // without one it is 1
+      arguments.set_default(degree, fmt::format("{}", degree_or(plan, degree)),
+                            (given ? *given : plan).where());
     }
   }
   adopt_step(arguments, plan, of);
@@ -109,14 +114,14 @@ void adopt_plan(Arguments& arguments, const JsonView& plan, Sequences of) {
        {"recompute", "recompute"}}};
   for (const auto& [key, option] : words) {
     if (const auto value = plan.find(key)) {
-      arguments.set_default(option, value->string());
+      arguments.set_default(option, value->string(), value->where());
     }
   }
   if (const auto zero = plan.find("zero")) {
-    arguments.set_default("zero", fmt::format("{}", zero->integer(0, 3)));
+    arguments.set_default("zero", fmt::format("{}", zero->integer(0, 3)), zero->where());
   }
   if (const auto order = plan.find("order"); order && !order_text(*order).empty()) {
-    arguments.set_default("order", order_text(*order));
+    arguments.set_default("order", order_text(*order), order->where());
   }
   std::int64_t ranks = 1;
   for (const std::string_view degree : {"ulysses", "ring", "tp", "dp", "cfg", "pp"}) {
@@ -125,38 +130,65 @@ void adopt_plan(Arguments& arguments, const JsonView& plan, Sequences of) {
       plan.fail(fmt::format("{} ranks are more than {}", ranks, most_gpus));
     }
   }
-  arguments.set_default("gpus", fmt::format("{}", ranks));
+  arguments.set_default("gpus", fmt::format("{}", ranks), plan.where());
 }
 
 void adopt_member(Arguments& arguments, const JsonView& request, std::string_view key,
                   std::string_view option) {
   if (const auto value = request.find(key)) {
-    arguments.set_default(option, value->value().is_string()
-                                      ? value->string()
-                                      : fmt::format("{}", value->integer(0, INT64_MAX)));
+    arguments.set_default(option,
+                          value->value().is_string()
+                              ? value->string()
+                              : fmt::format("{}", value->integer(0, INT64_MAX)),
+                          value->where());
   }
 }
 
-/// Files that a request names stand where it was asked, or beside the plan: "config.json" ->
-/// "/folder/of/the/plan/config.json"; lists with commas piece by piece. What is no file stays as it
-/// is.
-std::string seen_from_here(const std::string& names, const std::filesystem::path& plan) {
+/// A file that a request names stands where it was asked, or beside the plan: "config.json" ->
+/// "/folder/of/the/plan/config.json". What is no file stays as it is. InputError: two files could
+/// be meant, or there is none.
+std::string seen_from_here(const std::string& name, std::string_view option,
+                           const std::filesystem::path& plan) {
+  const std::filesystem::path beside = plan.parent_path() / name;
+  std::error_code ec;
+  const bool is_here = std::filesystem::exists(name, ec);
+  const bool is_beside = std::filesystem::exists(beside, ec);
+  if (is_readable_file(name) && is_readable_file(beside) && !is_same_file(name, beside)) {
+    throw InputError(plan.string(),
+                     fmt::format("was asked with the file '{}', and there is one here and one "
+                                 "beside it: say which with --{}",
+                                 name, option));
+  }
+  if (!is_here && !is_beside && name.ends_with(".json")) {
+    throw InputError(plan.string(),
+                     fmt::format("was asked with the file '{}', which is neither here nor beside "
+                                 "it: give it with --{}",
+                                 name, option));
+  }
+  return is_beside && !is_here ? std::filesystem::absolute(beside).lexically_normal().string()
+                               : name;
+}
+
+/// The same of a machine's files, which may be several with commas between them.
+std::string machine_seen_from_here(const std::string& names, const std::filesystem::path& plan) {
+  if (is_readable_file(names) || is_readable_file(plan.parent_path() / names)) {
+    return seen_from_here(names, "topology", plan);
+  }
   std::string seen;
-  for (const std::string_view piece : split(names, ',')) {
-    std::string name(piece);
-    std::error_code ec;
-    const std::filesystem::path beside = plan.parent_path() / name;
-    if (!std::filesystem::exists(name, ec) && std::filesystem::exists(beside, ec)) {
-      name = std::filesystem::absolute(beside).lexically_normal().string();
-    } else if (name.ends_with(".json") && !std::filesystem::exists(name, ec)) {
-      throw InputError(plan.string(),
-                       fmt::format("was asked with the file '{}', which is neither here nor beside "
-                                   "it: give it with --model, --topology or --profile",
-                                   name));
-    }
-    seen += (seen.empty() ? "" : ",") + name;
+  for (const std::string_view name : split(names, ',')) {
+    seen += (seen.empty() ? "" : ",") + seen_from_here(std::string(name), "topology", plan);
   }
   return seen;
+}
+
+/// The same of documents that are drawn from a histogram's file.
+std::string documents_seen_from_here(std::string text, const std::filesystem::path& plan) {
+  const std::string_view file = LengthDistribution::file_of(text);
+  if (!file.empty()) {
+    const auto at = static_cast<std::size_t>(file.data() - text.data());
+    text.replace(at, file.size(), seen_from_here(std::string(file), "documents", plan));
+  }
+  return text;
 }
 
 /// What was given for an option: a document, which the request holds, or the name of one.
@@ -167,9 +199,12 @@ void adopt_file(Arguments& arguments, const JsonView& request, std::string_view 
   }
   const auto given = request.find("given");
   if (const auto document = given ? given->find(option) : std::nullopt) {
-    arguments.set_default_document(option, document->value());
+    arguments.set_default_document(option, document->value(), document->where());
   } else if (const auto name = request.find(option)) {
-    arguments.set_default(option, seen_from_here(name->string(), plan));
+    arguments.set_default(option,
+                          option == "topology" ? machine_seen_from_here(name->string(), plan)
+                                               : seen_from_here(name->string(), option, plan),
+                          name->where());
   }
 }
 
@@ -190,9 +225,12 @@ void adopt_request(Arguments& arguments, const JsonView& request,
     adopt_member(arguments, request, "mask", "mask");
     adopt_member(arguments, request, "phase", "phase");
   }
-  for (const std::string_view option :
-       {"seq", "cached", "batch", "dtype", "documents", "guidance"}) {
+  for (const std::string_view option : {"seq", "cached", "batch", "dtype", "guidance"}) {
     adopt_member(arguments, request, option, option);
+  }
+  if (const auto documents = request.find("documents"); documents && !arguments.has("documents")) {
+    arguments.set_default("documents", documents_seen_from_here(documents->string(), plan),
+                          documents->where());
   }
   adopt_member(arguments, request, "denoising_steps", "denoising-steps");
   adopt_member(arguments, request, "flops_convention", "flops-convention");
@@ -205,7 +243,8 @@ void adopt_request(Arguments& arguments, const JsonView& request,
     }
     adopt_member(arguments, request, "gpus_per_node", "gpus-per-node");
     if (const auto bytes = request.find("memory_bytes")) {
-      arguments.set_default("memory", fmt::format("{}B", bytes->integer(1, INT64_MAX)));
+      arguments.set_default("memory", fmt::format("{}B", bytes->integer(1, INT64_MAX)),
+                            bytes->where());
     }
   }
 }

@@ -10,6 +10,8 @@
 #include "cli/request_reader.hpp"
 #include "planner/packing.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <sstream>
 
@@ -21,6 +23,26 @@ constexpr std::int64_t most_head_dim = 2048;
 constexpr std::int64_t most_batch = 65536;
 /// Sizes of whole tensors stay far below 2^63 bytes, so that sums of them do, too.
 constexpr double most_tensor_bytes = 1e17;
+
+/// Lengths of documents that a file has, with commas, spaces or lines between them.
+std::vector<std::int64_t> lengths_in(const std::string& file) {
+  std::vector<std::int64_t> lengths;
+  std::istringstream text(read_text_file(file, "--documents"));
+  int number = 0;
+  for (std::string line; std::getline(text, line);) {
+    const std::string here = fmt::format("--documents: {}, line {}", file, ++number);
+    std::istringstream words(line);
+    for (std::string word; words >> word;) {
+      if (word.size() > 1 && word.ends_with(',')) {
+        word.pop_back();
+      }
+      for (const std::string_view length : split(word, ',')) {
+        lengths.push_back(parse_tokens(length, here));
+      }
+    }
+  }
+  return lengths;
+}
 
 }  // namespace
 
@@ -338,21 +360,18 @@ void Reader::documents() {
   if (LengthDistribution::is_meant(*text)) {
     return drawn_documents(*text);
   }
-  std::string list = *text;
-  if (list.find_first_not_of("0123456789KkMm,-") != std::string::npos) {
-    if (!is_readable_file(list)) {
-      throw InputError("--documents", fmt::format("'{}' is neither a list of lengths such as "
-                                                  "1K,512,512 nor a file that can be read",
-                                                  list));
+  std::vector<std::int64_t> lengths;
+  if (text->find_first_not_of("0123456789KkMm,-") == std::string::npos) {
+    for (const std::string_view length : split(*text, ',')) {
+      lengths.push_back(parse_tokens(length, "--documents"));
     }
-    std::istringstream file(read_text_file(list, "--documents"));
-    std::string lengths;
-    for (std::string word; file >> word;) {
-      lengths += (lengths.empty() || lengths.back() == ',' ? "" : ",") + word;
-    }
-    list = lengths.substr(0, lengths.find_last_not_of(',') + 1);
+  } else if (is_readable_file(*text)) {
+    lengths = lengths_in(*text);
+  } else {
+    throw InputError("--documents", fmt::format("'{}' is neither a list of lengths such as "
+                                                "1K,512,512 nor a file that can be read",
+                                                *text));
   }
-  const auto lengths = split(list, ',');
   const std::int64_t seq = request().problem.seq;
   if (std::ssize(lengths) > seq) {
     throw InputError("--documents", fmt::format("{} documents are more than the {} tokens of --seq",
@@ -360,15 +379,15 @@ void Reader::documents() {
   }
   Mask& mask = request().problem.mask;
   std::int64_t end = 0;
-  for (const std::string_view length : lengths) {
-    end += parse_tokens(length, "--documents");
+  for (const std::int64_t length : lengths) {
+    end += length;
     mask.document_ends.push_back(end);
   }
   if (end != seq) {
     throw InputError("--documents",
                      fmt::format("the lengths add up to {} tokens, --seq says {}", end, seq));
   }
-  resolve("documents", list);
+  resolve("documents", fmt::format("{}", fmt::join(lengths, ",")));
 }
 
 void Reader::drawn_documents(const std::string& text) {
@@ -443,14 +462,17 @@ void not_available(std::string_view where, std::string_view what) {
 
 Job read_job(const Arguments& arguments, MachineNeed machine) {
   arguments.expect_no_positionals();
-  Job job;
-  job.resolved = Json::object();
-  Reader reader(arguments, job);
-  reader.work();
-  reader.machine(machine);
-  reader.degrees();
-  reader.title();
-  return job;
+  return naming_origins(arguments.origins(), [&] {
+    Job job;
+    job.resolved = Json::object();
+    job.origins = arguments.origins();
+    Reader reader(arguments, job);
+    reader.work();
+    reader.machine(machine);
+    reader.degrees();
+    reader.title();
+    return job;
+  });
 }
 
 }  // namespace spp::cli

@@ -26,6 +26,7 @@ struct Job {
   Json resolved;                      // "request" of our documents
   std::string title;                  // one line for people
   std::string at_any_length;          // the same without the length
+  Origins origins;                    // of what --plan's file says
 };
 
 enum class MachineNeed : std::uint8_t { required, optional };

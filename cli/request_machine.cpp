@@ -173,8 +173,13 @@ MachineSpec Reader::named_machine(const std::string& name) {
   const Catalog catalog = topologies();
   resolve("topology", name);
   if (const Json* document = args_.document("topology")) {
-    machine_options_none(option);
     resolve_given("topology", *document);
+    TextFile file{.name = std::string(option),
+                  .text = document->is_string() ? document->get<std::string>() : document->dump()};
+    if (!is_own_document(file)) {
+      return imported_machine({std::move(file)}, catalog);
+    }
+    machine_options_none(option);
     return catalog.machine_of(*document, std::string(option));
   }
   std::vector<TextFile> files =
@@ -209,7 +214,12 @@ MachineSpec Reader::imported_machine(std::vector<TextFile> files, const Catalog&
 /// The profile's machine; or the named one, if it has the same GPU, with the profile's constants.
 MachineSpec Reader::profiled_machine() {
   const std::string file = args_.get("profile", "");
-  job_.profile = read_profile(std::filesystem::path(file));
+  const Json* document = args_.document("profile");
+  if (document != nullptr) {
+    resolve_given("profile", *document);
+  }
+  job_.profile = document != nullptr ? read_profile(JsonView(*document, "--profile"))
+                                     : read_profile(std::filesystem::path(file));
   const Profile& p = *job_.profile;
   resolve("profile", file);
   assume("profile", fmt::format("{} of {}, measured on {}", p.name, p.date, p.machine.name), file);

@@ -358,7 +358,7 @@ std::string option_of(std::string_view rule) {
       return fmt::format("--{}", parameter->name);
     }
   }
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 12> options{
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 14> options{
       {{"heads", "--ulysses"},
        {"rank-order", "--rank-order"},
        {"layout", "--layout"},
@@ -370,6 +370,8 @@ std::string option_of(std::string_view rule) {
        {"expert-tensor", "--etp"},
        {"dispatcher", "--dispatcher"},
        {"zero", "--zero"},
+       {"zero-group", "--zero-group"},
+       {"cached", "--cached"},
        {"batch", "--global-batch"}}};
   const auto it =
       std::ranges::find(options, rule, &std::pair<std::string_view, std::string_view>::first);
@@ -398,9 +400,7 @@ void expect_legal(const Request& request, const StepPlan& plan) {
   }
 }
 
-}  // namespace
-
-StepPlan read_plan(Job& job) {
+StepPlan legal_plan(Job& job) {
   Request& request = job.request;
   const FixedChoices& given = request.fixed;
   const StepPlan plan = default_step(request);
@@ -454,6 +454,12 @@ StepPlan read_plan(Job& job) {
   job.resolved["batch"] =
       request.phase == StepPhase::train ? plan.micro_batch : request.problem.batch;
   return plan;
+}
+
+}  // namespace
+
+StepPlan read_plan(Job& job) {
+  return naming_origins(job.origins, [&] { return legal_plan(job); });
 }
 
 }  // namespace spp::cli

@@ -1,6 +1,7 @@
 // Inside of read_job(): one pass over the options, in three files.
 #pragma once
 
+#include "base/error.hpp"
 #include "base/parse.hpp"
 #include "cli/import_machine.hpp"
 #include "cli/request.hpp"
@@ -17,6 +18,21 @@
 namespace spp::cli {
 
 constexpr std::int64_t most_ranks = most_gpus;
+
+/// What `read` returns; what it says is wrong with an option, said of where the option's value
+/// stands.
+template <class Read>
+auto naming_origins(const Origins& origins, const Read& read) {
+  try {
+    return read();
+  } catch (const InputError& e) {
+    const auto at = origins.find(e.where());
+    if (at == origins.end()) {
+      throw;
+    }
+    throw InputError(at->second, e.message());
+  }
+}
 
 class Reader {
  public:

@@ -350,7 +350,8 @@ InterSpec parse_inter(const std::string& text, std::int64_t gpus, const Catalog&
   if (times == std::string::npos) {
     inter.nics = defaults.count("inter.nics", 1);
   } else {
-    inter.nics = {.value = parse_int(given.substr(0, times), option, 1, most_gpus_per_node),
+    inter.nics = {.value = parse_int(given.substr(0, times), fmt::format("{}: NICs", option), 1,
+                                     most_gpus_per_node),
                   .spread = 0,
                   .source = std::string(option)};
   }

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <set>
 #include <sstream>
 #include <string>
 
@@ -17,6 +18,7 @@ namespace {
 
 constexpr std::string_view lognormal_word = "lognormal:";
 constexpr std::string_view histogram_word = "histogram:";
+constexpr std::string_view seed_word = ",seed=";  // behind a histogram's file
 constexpr double most_sigma = 5;
 constexpr std::size_t most_documents = 200'000;
 constexpr double most_weight = 1e15;  // sums stay finite
@@ -103,6 +105,12 @@ bool LengthDistribution::is_meant(std::string_view text) {
   return text.starts_with(lognormal_word) || text.starts_with(histogram_word);
 }
 
+std::string_view LengthDistribution::file_of(std::string_view text) {
+  return text.starts_with(histogram_word)
+             ? text.substr(0, text.rfind(seed_word)).substr(histogram_word.size())
+             : "";
+}
+
 LengthDistribution LengthDistribution::parse(std::string_view text, std::int64_t seq,
                                              std::string_view where) {
   LengthDistribution made;
@@ -111,7 +119,13 @@ LengthDistribution LengthDistribution::parse(std::string_view text, std::int64_t
     made.read_parameters(text.substr(lognormal_word.size()), where);
   } else {
     ensure(text.starts_with(histogram_word), "a distribution's word");
-    made.read_histogram(text.substr(histogram_word.size()), where);
+    const std::string file(file_of(text));
+    const std::string_view behind = text.substr(histogram_word.size() + file.size());
+    if (!behind.empty()) {
+      made.seed_ = static_cast<std::uint64_t>(
+          parse_int(behind.substr(seed_word.size()), where, 0, INT64_MAX));
+    }
+    made.read_histogram(file, where);
   }
   return made;
 }
@@ -119,10 +133,14 @@ LengthDistribution LengthDistribution::parse(std::string_view text, std::int64_t
 void LengthDistribution::read_parameters(std::string_view parameters, std::string_view where) {
   double median = 0;
   bool deviation = false;
+  std::set<std::string_view> given;
   for (const std::string_view parameter : split(parameters, ',')) {
     const std::size_t at = parameter.find('=');
     const std::string_view name = parameter.substr(0, at);
     const std::string_view value = at == std::string_view::npos ? "" : parameter.substr(at + 1);
+    if (!given.insert(name).second) {
+      throw InputError(where, fmt::format("'{}' is given 2 times", name));
+    }
     if (name == "median") {
       median = static_cast<double>(parse_tokens(value, where));
     } else if (name == "max") {
@@ -153,13 +171,7 @@ void LengthDistribution::read_parameters(std::string_view parameters, std::strin
   }
 }
 
-void LengthDistribution::read_histogram(std::string_view parameters, std::string_view where) {
-  std::string file(parameters);
-  if (const std::size_t at = file.rfind(",seed="); at != std::string::npos) {
-    seed_ = static_cast<std::uint64_t>(
-        parse_int(parameters.substr(at + std::string_view(",seed=").size()), where, 0, INT64_MAX));
-    file.resize(at);
-  }
+void LengthDistribution::read_histogram(const std::string& file, std::string_view where) {
   std::istringstream text(read_text_file(file, where));
   std::vector<std::int64_t> lengths;
   std::vector<double> weights;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <random>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -29,10 +30,12 @@ class LengthDistribution {
   static LengthDistribution parse(std::string_view text, std::int64_t seq, std::string_view where);
   /// Whether parse() is meant: the text begins as one of the two.
   static bool is_meant(std::string_view text);
+  /// The part of `text` that names a histogram's file; "" if none does.
+  static std::string_view file_of(std::string_view text);
 
  private:
   void read_parameters(std::string_view parameters, std::string_view where);
-  void read_histogram(std::string_view parameters, std::string_view where);
+  void read_histogram(const std::string& file, std::string_view where);
 
   double log_median_ = 0;
   double sigma_ = 0;

@@ -12,18 +12,13 @@
 #include <utility>
 
 namespace spp {
-Seconds Timeline::makespan() const {
-  if (events.empty()) {
-    return Seconds(0);
-  }
-  const Seconds begin = std::ranges::min(events, {}, &TimelineEvent::begin).begin;
-  const Seconds end = std::ranges::max(events, {}, &TimelineEvent::end).end;
-  return end - begin;
+Seconds Timeline::end() const {
+  return events.empty() ? Seconds(0) : std::ranges::max(events, {}, &TimelineEvent::end).end;
 }
 
 Timeline joined(const Timeline& first, const Timeline& second) {
   Timeline result = first;
-  const Seconds shift = first.makespan();
+  const Seconds shift = first.end();
   std::map<Rank, std::int64_t> ops;  // of the first, by rank
   for (const TimelineEvent& e : first.events) {
     ops[e.rank] = std::max(ops[e.rank], e.op + 1);

@@ -34,8 +34,9 @@ struct Timeline {
   std::vector<std::string> streams;  // as in the schedule
   std::vector<TimelineEvent> events;
 
-  /// From the first begin to the last end; 0 without events.
-  [[nodiscard]] Seconds makespan() const;
+  /// When the last op ends, after the clock's start, from which the host launches the first one; 0
+  /// without events.
+  [[nodiscard]] Seconds end() const;
 };
 
 /// `second` begins where `first` ends; its ops are numbered on from those of `first`.

@@ -7,6 +7,8 @@
 #include "cli/report_json.hpp"
 #include "schedule/timeline.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -23,6 +25,7 @@ constexpr std::array compare_options{
 struct Side {
   std::string file, what;
   std::map<std::string, double> seconds;  // by name
+  Json asked, plan;                       // of what work, and what plan; empty: of a trace
   std::optional<Timeline> timeline;
 };
 
@@ -34,11 +37,21 @@ void add_seconds(Side& side, const JsonView& object, std::string_view prefix) {
   }
 }
 
+/// What work it is of, and what plan of it.
+void add_asked(Side& side, const JsonView& request, const JsonView& plan) {
+  for (const std::string_view key : {"model", "heads", "seq", "phase"}) {
+    side.asked[std::string(key)] = request.value().value(key, Json());
+  }
+  side.plan = plan.value();
+  side.plan.erase("groups");
+}
+
 /// The numbers of a plan's best candidate, of a simulation's result, or of a run's measurement.
 void read_document(Side& side, const JsonView& root) {
   const std::string format = root.at("format").string();
   if (format == "sp-plan/run") {
     side.what = "measured";
+    add_asked(side, root.at("request"), root.at("plan"));
     add_seconds(side, root.at("measured"), "");
     for (const std::string_view phase : {"fwd", "bwd", "step"}) {
       if (const auto found = root.at("phases").find(phase)) {
@@ -55,7 +68,9 @@ void read_document(Side& side, const JsonView& root) {
                     format));
   }
   side.what = "predicted";
-  const JsonView predicted = root.at(plan ? "best" : "result").at("predicted");
+  const JsonView candidate = root.at(plan ? "best" : "result");
+  add_asked(side, root.at("request"), candidate.at("plan"));
+  const JsonView predicted = candidate.at("predicted");
   add_seconds(side, predicted, "");
   // A run measures attention's kernels; the prediction's "attention_s" is whole calls.
   if (const auto parts = predicted.find("parts_s")) {
@@ -64,14 +79,15 @@ void read_document(Side& side, const JsonView& root) {
 }
 
 Side read_side(const std::string& file) {
-  Side side{.file = file, .what = "", .seconds = {}, .timeline = std::nullopt};
+  Side side{
+      .file = file, .what = "", .seconds = {}, .asked = {}, .plan = {}, .timeline = std::nullopt};
   const std::string text = read_text_file(file, "", {.most = most_lines_text});
   const Json json = parse_json(text, file, trace_limits);
   const JsonView root(json, file);
   if (root.find("traceEvents")) {
     Trace trace = parse_chrome_trace(text, file);
     side.what = trace.title.ends_with("measured") ? "measured" : "predicted";
-    side.seconds["step"] = trace.timeline.makespan().count();
+    side.seconds["step"] = trace.timeline.end().count();
     side.timeline = std::move(trace.timeline);
     return side;
   }
@@ -139,6 +155,26 @@ Comparison compared(Side a, Side b, std::size_t top) {
     c.ops.resize(std::min(c.ops.size(), top));
   }
   return c;
+}
+
+/// That the two are not of one question, and in what they differ; "" if they are, or do not say.
+std::string differing(const Side& a, const Side& b) {
+  std::vector<std::string> differences;
+  if (!a.asked.empty() && !b.asked.empty()) {
+    for (const auto& [key, value] : a.asked.items()) {
+      if (value != b.asked[key]) {
+        differences.push_back(fmt::format("{} {} and {}", key, value.dump(), b.asked[key].dump()));
+      }
+    }
+    for (const auto& [key, value] : a.plan.items()) {
+      if (b.plan.contains(key) && value != b.plan[key]) {
+        differences.push_back(fmt::format("the plans' {}", key));
+      }
+    }
+  }
+  return differences.empty() ? ""
+                             : fmt::format("{} and {} are not of one question: {}", a.file, b.file,
+                                           fmt::join(differences, ", "));
 }
 
 /// a against b: 0.1 says that a is 10 % more.
@@ -225,6 +261,9 @@ void compare_files(const Arguments& arguments, Output& output) {
   Side a = read_side(files[0]);
   Side b = read_side(files[1]);
   const Comparison c = compared(std::move(a), std::move(b), top);
+  if (const std::string text = differing(c.a, c.b); !text.empty()) {
+    output.warn({text});
+  }
   output.result(comparison_document(c),
                 [&](const Style& style) { return comparison_table(c, style); });
 }

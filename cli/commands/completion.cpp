@@ -11,7 +11,7 @@ void completion_command(const Arguments& arguments, Output& output) {
   if (arguments.positionals().size() != 1) {
     throw InputError("completion", "which shell? (one of: bash, zsh, fish)");
   }
-  output.plain(arguments, completion_script(arguments.positionals()[0]));
+  output.plain(completion_script(arguments.positionals()[0]));
 }
 
 }  // namespace
@@ -27,6 +27,7 @@ extern const Command completion{
         "source <(sp-plan completion bash)\nsp-plan completion zsh > ~/.zfunc/_sp-plan\n"
         "sp-plan completion fish > ~/.config/fish/completions/sp-plan.fish",
     .run = completion_command,
+    .plain = true,
 };
 
 }  // namespace spp::cli::commands

@@ -144,6 +144,13 @@ Candidate wanted_of(Job& job, const Framework& f) {
 
 void export_plan_command(const Arguments& given, Output& output) {
   if (given.has("list")) {
+    given.expect_no_positionals();
+    for (const Option& o : given.options()) {
+      if (given.has(o.name) && o.name != "list" && o.group != OptionGroup::output) {
+        throw InputError(fmt::format("--{}", o.name),
+                         "given together with --list, which lists all");
+      }
+    }
     list_frameworks(output);
     return;
   }

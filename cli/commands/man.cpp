@@ -7,7 +7,7 @@ namespace {
 
 void man_command(const Arguments& arguments, Output& output) {
   arguments.expect_no_positionals();
-  output.plain(arguments, man_page());
+  output.plain(man_page());
 }
 
 }  // namespace
@@ -21,6 +21,7 @@ extern const Command man{
     .options = {},
     .examples = "sp-plan man | man -l -",
     .run = man_command,
+    .plain = true,
 };
 
 }  // namespace spp::cli::commands

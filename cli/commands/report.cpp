@@ -35,7 +35,7 @@ void report_command(const Arguments& arguments, Output& output) {
     sources.push_back({.file = file, .document = read_result(file)});
   }
   const std::string page = spp::report::page(sources);
-  output.plain(arguments, page);
+  output.plain(page);
   if (const auto target = arguments.find("output"); target && !output.quiet()) {
     complain(fmt::format("wrote {} ({})", *target,
                          human(Bytes(static_cast<std::int64_t>(page.size())))));
@@ -64,6 +64,7 @@ extern const Command report{
         "sp-plan report sweep.json run.json profile.json -o all.html\n"
         "sp-plan report trace.json -o timeline.html",
     .run = report_command,
+    .plain = true,
 };
 
 }  // namespace spp::cli::commands

@@ -37,7 +37,10 @@ constexpr std::array run_options{
     Option{"warmup", "N", "iterations before (default: 1)"},
     timeout_option,
     Option{"seed", "N", "of the random inputs (default: 1)"},
-    Option{"trace", "FILE", "write a trace for Chrome and ui.perfetto.dev, as measured"},
+    Option{.name = "trace",
+           .value = "FILE",
+           .help = "write a trace for Chrome and ui.perfetto.dev, as measured",
+           .writes = true},
     force_option,
 };
 
@@ -264,9 +267,6 @@ void run_command(const Arguments& given, Output& output) {
     const auto wanted = device_options(arguments, comm, problem, report.warnings);
     engines = runtime::device::make_engines(wanted, report.ranks, transport);
     report.kernels = wanted.kernels;
-  }
-  if (const auto file = arguments.find("trace")) {
-    expect_writable(*file, "--trace");
   }
   runtime::TrialRequest trial = trial_of(arguments, job, report.plan, layer);
   trial.transport = &transport;

@@ -22,10 +22,15 @@ constexpr std::array simulate_groups{OptionGroup::work, OptionGroup::machine, Op
                                      OptionGroup::plan_file};
 constexpr std::array simulate_options{
     scope_option,
-    Option{"trace", "FILE",
-           "write a trace for Chrome and ui.perfetto.dev: of a training step its "
-           "stages and micro-batches, else of one attention call"},
-    Option{"dump-schedule", "FILE", "write the schedule as text, forward and then backward"},
+    Option{.name = "trace",
+           .value = "FILE",
+           .help = "write a trace for Chrome and ui.perfetto.dev: of a training step its "
+                   "stages and micro-batches, else of one attention call",
+           .writes = true},
+    Option{.name = "dump-schedule",
+           .value = "FILE",
+           .help = "write the schedule as text, forward and then backward",
+           .writes = true},
     force_option,
 };
 
@@ -146,7 +151,6 @@ std::string what_would_fit(const Job& job, const StepPlan& plan) {
   return most_saved;
 }
 
-/// One layer of the model, or its whole step: every rank of it.
 /// Refuses a plan whose tensors take more than there is.
 void expect_fits(const Job& job, const StepPlan& plan, const Prediction& p) {
   if (!p.fits) {
@@ -159,6 +163,7 @@ void expect_fits(const Job& job, const StepPlan& plan, const Prediction& p) {
   }
 }
 
+/// One layer of the model, or its whole step: every rank of it.
 void simulate_layer(const Arguments& arguments, const Job& job, const StepPlan& plan,
                     const LayerQuestion& layer, Output& output) {
   const auto start = std::chrono::steady_clock::now();
@@ -175,14 +180,11 @@ void simulate_layer(const Arguments& arguments, const Job& job, const StepPlan& 
     ops += phase.demand.ops;
   }
   for (const std::string_view option : {"trace", "dump-schedule"}) {
-    if (const auto file = arguments.find(option)) {
-      expect_writable(*file, fmt::format("--{}", option));
-      if (ops > static_cast<double>(most_lines)) {
-        throw InputError(
-            fmt::format("--{}", option),
-            fmt::format("{} ops are too many for one file (at most {})",
-                        human_count(static_cast<std::int64_t>(ops)), human_count(most_lines)));
-      }
+    if (arguments.has(option) && ops > static_cast<double>(most_lines)) {
+      throw InputError(
+          fmt::format("--{}", option),
+          fmt::format("{} ops are too many for one file (at most {})",
+                      human_count(static_cast<std::int64_t>(ops)), human_count(most_lines)));
     }
   }
   Evaluation evaluation;
@@ -226,9 +228,8 @@ void simulate_command(const Arguments& given, Output& output) {
     return simulate_layer(arguments, job, plan, *layer, output);
   }
   for (const std::string_view option : {"trace", "dump-schedule"}) {
-    if (const auto file = arguments.find(option)) {
+    if (arguments.has(option)) {
       const std::string where = fmt::format("--{}", option);
-      expect_writable(*file, where);
       if (option == "trace" && job.request.phase == StepPhase::train) {
         expect_few_passes(plan, where);
       } else {

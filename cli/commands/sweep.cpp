@@ -29,7 +29,10 @@ constexpr std::array sweep_options{
            "only the lengths that are given; do not look between them where the plan changes"},
     Option{"grain", "N",
            "locate changes to so many tokens (default: 1/64 of the interval, 1K at least)"},
-    Option{"csv", "FILE", "write a row for each cell to FILE, too"},
+    Option{.name = "csv",
+           .value = "FILE",
+           .help = "write a row for each cell to FILE, too",
+           .writes = true},
     Option{"threads", "N", "cells that are worked on at once (default: one for each core)"},
     force_option,
 };
@@ -205,10 +208,6 @@ SweepResult answers(const Arguments& arguments, const Sweep& asked, const Watch&
 
 void sweep_command(const Arguments& arguments, Output& output) {
   arguments.expect_no_positionals();
-  const std::string csv = arguments.get("csv", "");
-  if (!csv.empty()) {
-    expect_writable(csv, "--csv");
-  }
   Sweep swept{.lines = {}, .lengths = lengths_of(arguments), .result = {}};
   swept.lines = lines_of(arguments, swept.lengths);
   const auto start = std::chrono::steady_clock::now();
@@ -217,8 +216,8 @@ void sweep_command(const Arguments& arguments, Output& output) {
     swept.result = answers(arguments, swept, progress.watch());
   }
   swept.elapsed = std::chrono::steady_clock::now() - start;
-  if (!csv.empty()) {
-    write_file(csv, sweep_csv(swept));
+  if (const auto csv = arguments.find("csv")) {
+    write_file(*csv, sweep_csv(swept));
   }
   output.result(sweep_document(swept),
                 [&](const Style& style) { return sweep_table(swept, style); });

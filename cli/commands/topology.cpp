@@ -22,7 +22,10 @@ constexpr std::array own_options{
     Option{"gpu", "NAME", "import, check: these GPUs, where the files do not say it"},
     Option{"gpus-per-node", "N", "import, check: GPUs of a node, where the files do not agree"},
     Option{"inter", "TRANSPORT:NICSxRATE", "import, check: the network, such as ib:8x400Gb/s"},
-    Option{"draw", "FILE", "check: draw the machine into FILE, as SVG"},
+    Option{.name = "draw",
+           .value = "FILE",
+           .help = "check: draw the machine into FILE, as SVG",
+           .writes = true},
     Option{"name", "NAME", "import: what the machine is called (default: 8xh100-80g-sxm)"},
 };
 
@@ -194,9 +197,6 @@ imports::MergeOptions merge_options(const Arguments& arguments) {
 void check_one(const std::string& name, const Arguments& arguments, Output& output) {
   const Catalog catalog = topologies();
   const std::string drawing = arguments.get("draw", "");
-  if (!drawing.empty()) {
-    expect_writable(drawing, "--draw");
-  }
   if (!is_readable_file(name)) {
     const std::vector<std::string> gpus = catalog.gpu_names();
     const bool known = catalog.has_machine(name) || std::ranges::find(gpus, name) != gpus.end();

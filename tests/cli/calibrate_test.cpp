@@ -64,7 +64,7 @@ TEST_CASE("calibrate refuses wrong options with one line") {
   check_refused(out + "--dtype fp8", "--dtype: ");
   check_refused(out + "--gpus 0", "--gpus: ");
   check_refused(out + "--budget soon", "--budget: ");
-  check_refused(out + "--budget -1", "--budget: '-1' is not between");
+  check_refused(out + "--budget -1", "--budget: '-1' is not above 0");
   check_refused(out + "--kernels reference --heads 8 --kv-heads 3",
                 "--kv-heads: 3 does not divide");
   check_refused(out + "--kernels reference --seq 4K,x", "--seq: ");

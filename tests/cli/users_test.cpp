@@ -582,7 +582,7 @@ TEST_CASE("text that is no document goes to -o, and is no JSON") {
   CHECK(r.code == 0);
   CHECK(r.out.empty());
   CHECK_THAT(spp::read_text_file(file, ""), StartsWith(".TH SP"));
-  check_refused(sp_plan("completion bash --json"), 2, "--json: this command prints text as it is");
+  check_refused(sp_plan("completion bash --json"), 2, "--json: unknown option");
 }
 
 TEST_CASE("a result that cannot be written names no rank") {

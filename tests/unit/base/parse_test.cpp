@@ -91,7 +91,7 @@ TEST_CASE("byte sizes tell powers of ten from powers of two") {
 }
 
 TEST_CASE("a byte size without its unit is refused") {
-  CHECK_THAT(bytes_error("80"), StartsWith("--memory: a number without its unit"));
+  CHECK_THAT(bytes_error("80"), StartsWith("--memory: 80 is a number without its unit"));
 }
 
 TEST_CASE("an unknown byte unit suggests the right one") {
@@ -127,7 +127,7 @@ TEST_CASE("rates tell bits from bytes") {
 }
 
 TEST_CASE("a rate without its unit, or with a size's unit, is refused") {
-  CHECK_THAT(bandwidth_error("300"), StartsWith("--intra: a number without its unit"));
+  CHECK_THAT(bandwidth_error("300"), StartsWith("--intra: 300 is a number without its unit"));
   CHECK_THAT(bandwidth_error("300GB"), ContainsSubstring("did you mean 'GB/s'?"));
 }
 

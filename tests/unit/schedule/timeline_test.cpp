@@ -41,12 +41,23 @@ Timeline two_ops() {
 
 }  // namespace
 
-TEST_CASE("the makespan reaches from the first begin to the last end") {
+TEST_CASE("a timeline ends with its last op, whenever the first one begins") {
   Timeline t = two_ops();
-  CHECK(t.makespan().count() == Approx(40e-6));
+  CHECK(t.end().count() == Approx(40e-6));
   t.events.erase(t.events.begin());
-  CHECK(t.makespan().count() == Approx(38e-6));
-  CHECK(Timeline{}.makespan() == Seconds(0));
+  CHECK(t.end().count() == Approx(40e-6));
+  CHECK(Timeline{}.end() == Seconds(0));
+}
+
+TEST_CASE("a timeline that is joined to another one begins where that ends") {
+  Timeline first = two_ops();
+  for (TimelineEvent& e : first.events) {  // the host launches
+    e.begin += 4.0_us;
+    e.end += 4.0_us;
+  }
+  const Timeline both = joined(first, two_ops());
+  CHECK(both.events[first.events.size()].begin.count() == Approx(44e-6));
+  CHECK(both.end().count() == Approx(84e-6));
 }
 
 TEST_CASE("a Chrome trace names ranks and streams and gives every op in microseconds") {
