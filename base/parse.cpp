@@ -67,10 +67,10 @@ struct NumberAndUnit {
 NumberAndUnit number_and_unit(std::string_view text, std::string_view where) {
   double value = 0;
   const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (ec != std::errc() || !std::isfinite(value)) {
+  std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));
+  if (ec != std::errc() || (unit.empty() && !std::isfinite(value))) {
     throw InputError(where, fmt::format("'{}' is not a number with a unit", text));
   }
-  std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));
   while (unit.starts_with(' ')) {
     unit.remove_prefix(1);
   }

@@ -99,8 +99,8 @@ Json core(const ProfileInput& input, const std::vector<Series>& series, const Nu
            numbers.quantity(hosts.memory.as_double() / hosts.per_node / (1 << 30), "GiB",
                             fmt::format("MemTotal / {} ranks of the host", hosts.per_node), 0),
        .memory_usable = numbers.assumed(0.9, "fraction", "the rest is the system's"),
-       .memory_bandwidth = numbers.fitted(memory.bandwidth, 1e-9, "GB/s",
-                                          "the fastest kernel that moves bytes")});
+       .memory_bandwidth =
+           numbers.fitted(memory.bandwidth, 1e-9, "GB/s", "the fastest kernel that moves bytes")});
 }
 
 }  // namespace

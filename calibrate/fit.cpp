@@ -290,8 +290,7 @@ std::optional<FittedTransport> fit_transport(const std::vector<Series>& series,
     if (inter && !list.empty()) {  // ranks of a node shared its NICs
       auto& segments = t.segments.at(static_cast<std::size_t>(kind));
       slow_down(segments, 1 / ranks_per_nic);
-      t.rate.value =
-          of_messages > 0 ? of_messages : std::max(before, best_rate(segments, list));
+      t.rate.value = of_messages > 0 ? of_messages : std::max(before, best_rate(segments, list));
     }
   }
   if (!inter) {

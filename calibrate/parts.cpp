@@ -30,8 +30,7 @@ Json segments_json(const FittedTransport& t, CommKind kind, double nominal,
   const std::string source =
       samples > 0 ? fmt::format("measured, medians of {} samples, {}", samples, numbers.date())
       : own       ? "assumed: messages were not measured"
-                  : fmt::format("assumed: as {}, {} was not measured", to_string(like),
-                                to_string(kind));
+            : fmt::format("assumed: as {}, {} was not measured", to_string(like), to_string(kind));
   const auto number = [&](double value, std::string_view unit, double spread) {
     return numbers.taken({.value = rounded(value),
                           .spread = samples > 0 ? spread : std::max(spread, assumed_spread),

@@ -226,7 +226,7 @@ TEST_CASE("an interrupted calibration keeps a layer's series") {
         {"ranks", 1},
         {"active", 1},
         {"bytes", 768},
-        {"seconds", {0.25, 0.25, 0.25}},
+        {"seconds", {1e-4, 1e-4, 1e-4}},
         {"gemm", {{"kind", "forward"}, {"dtype", "fp32"}, {"m", 8}, {"n", 8}, {"k", 8}}}}});
   (void)dir.write("profile.json.partial", left.dump());
   const auto r =
@@ -249,8 +249,8 @@ TEST_CASE("a calibration that Ctrl-C ends says where it goes on, or that nothing
   const auto at_once = interrupted();
   CHECK(at_once.code == 130);
   CHECK(at_once.out.empty());
-  CHECK_THAT(at_once.err, ContainsSubstring(
-                              "sp-plan: interrupted before a suite was done; nothing is kept\n"));
+  CHECK_THAT(at_once.err,
+             ContainsSubstring("sp-plan: interrupted before a suite was done; nothing is kept\n"));
   CHECK_FALSE(std::filesystem::exists(file.string() + ".partial"));
   (void)dir.write("profile.json.partial", interrupt(file).dump());
   const auto resumed = interrupted();

@@ -61,7 +61,7 @@ TEST_CASE("a wrong command is refused with one line that names the place") {
       {"report /nonexistent.json", "/nonexistent.json: cannot be read"},
       {"report README.md", "README.md:1:1"},
       {"report topologies/gpus/h100-80g-sxm.json", "no report is made of 'sp-plan/gpu'"},
-      {"report tests/support/data/documents/plan.json --json", "--json: this command prints text"},
+      {"report tests/support/data/documents/plan.json --json", "--json: unknown option"},
       {"model import models/llama-3.1-8b.json", "is a model of ours already"},
       {"model import topologies", "config.json"},
       {"verify --model llama-3.1-8b --seq 4K --tp 2 --scope leyer",

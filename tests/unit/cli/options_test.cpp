@@ -90,7 +90,7 @@ TEST_CASE("choices are the words of a value that are no placeholders") {
 }
 
 TEST_CASE("a caller gives options by name: text, switches, and documents where a file is named") {
-  const std::vector<Option> known{{"model", "NAME|FILE", "a model"},
+  const std::vector<Option> known{{"model", "NAME|FILE", "a model", OptionGroup::work},
                                   number,
                                   flag,
                                   {"json", "", "for a shell", OptionGroup::output}};
