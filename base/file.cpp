@@ -17,11 +17,6 @@
 #include <utility>
 
 namespace spp {
-bool is_handed_over(const fs::path& file) {
-  const std::string name = file.string();
-  return name == "/dev/stdin" || name.starts_with("/dev/fd/") || name.starts_with("/proc/self/fd/");
-}
-
 namespace {
 
 namespace fs = std::filesystem;
@@ -327,6 +322,11 @@ std::string system_text(const fs::path& file) {
   const Opened opened = open_to_read(file);
   const Descriptor in(opened.descriptor);
   return in.valid() ? read_all(in.value(), 0, {}, Complaint(file, "")) : "";
+}
+
+bool is_handed_over(const fs::path& file) {
+  const std::string name = file.string();
+  return name == "/dev/stdin" || name.starts_with("/dev/fd/") || name.starts_with("/proc/self/fd/");
 }
 
 bool is_readable_file(const fs::path& file) {
