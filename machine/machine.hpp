@@ -228,6 +228,8 @@ struct GpuSpec {
   std::optional<MeasuredAttention> pace;
   std::optional<PowerLimit> power_limit;         // of attention
   std::optional<Sourced<double>> gemm_training;  // in place of its generation's
+  /// To the host's memory, one way, where it is not PCIe.
+  std::optional<Sourced<Bandwidth>> host_link;
   /// GPUs that NVLink joins beyond a board: a node of the model. None: those of a board.
   std::optional<Sourced<std::int64_t>> nvlink_domain;
 };

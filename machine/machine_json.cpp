@@ -315,7 +315,7 @@ GpuSpec read_gpu_with(const JsonView& document, bool whole) {
   document.allow_only({"format", "format_version", "name", "aliases", "generation",
                        "compute_capability", "sms", "matrix_rate", "vector_rate_fp32", "memory",
                        "memory_usable", "memory_bandwidth", "intra", "pcie", "power_limit",
-                       "gemm_training", "nvlink_domain", "note"});
+                       "gemm_training", "host_link", "nvlink_domain", "note"});
   GpuSpec g;
   g.name = name_in(document, "name");
   g.aliases = aliases_of(document);
@@ -351,6 +351,9 @@ GpuSpec read_gpu_with(const JsonView& document, bool whole) {
   g.generation.name = reference_in(document, "generation", whole);
   if (const auto domain = document.find("nvlink_domain")) {
     g.nvlink_domain = read_count(*domain, most_gpus_per_node);
+  }
+  if (const auto link = document.find("host_link")) {
+    g.host_link = read_bandwidth(*link);
   }
   if (const auto training = document.find("gemm_training")) {
     g.gemm_training = read_fraction(*training);

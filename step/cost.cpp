@@ -26,9 +26,12 @@ struct LayerCost {
   WeightTimes moves;  // of its weights; gathers of a sharded step alone
 };
 
-/// Bytes a second between a GPU and its host's memory, one way: of PCI Express x16 what large
-/// copies reach (12.8 of 15.8 GB/s, doubled by generation).
+/// Bytes a second between a GPU and its host's memory, one way: its own link's, or of PCI Express
+/// x16 what large copies reach (12.8 of 15.8 GB/s, doubled by generation).
 double host_rate(const GpuSpec& gpu) {
+  if (gpu.host_link) {
+    return gpu.host_link->value.value();
+  }
   const int generation = gpu.pcie.starts_with("pcie") ? gpu.pcie.back() - '0' : 4;
   return 12.8e9 * std::pow(2, generation - 3);
 }

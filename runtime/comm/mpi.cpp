@@ -26,11 +26,11 @@
 #if defined(SPP_MPI)
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstring>
 #include <deque>
-#include <limits>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -184,6 +184,17 @@ class MpiTransport : public Transport {
     std::int64_t index;
   };
 
+  /// Of one all_gather_text. The transport's own, since a rank that comes late still reads and
+  /// writes it after this one has given up waiting and says so.
+  struct Texts {
+    std::string mine, all;
+    std::int64_t size = 0;
+    std::vector<std::int64_t> sizes;  // by rank
+    std::vector<int> lengths, places;
+  };
+  /// Bytes of all ranks in one call.
+  static constexpr std::int64_t most_text = 8 << 20;
+
   Ticket post(const Message& message);
   void post_pieces(Line& line);
   void post_piece(Message& message);
@@ -234,6 +245,7 @@ class MpiTransport : public Transport {
   int size_;
   Deadlines deadlines_;
   Notices notices_;
+  Texts texts_;
   std::vector<int> hosts_;  // by rank
   MPI_Comm comm_ = no_comm();
   bool aborted_ = false;
@@ -389,27 +401,35 @@ std::vector<std::string> MpiTransport::all_gather_text(const std::string& mine) 
   go_on("all_gather_text");
   notices_.meet();
   const auto ranks = static_cast<std::size_t>(size_);
-  ensure(mine.size() <= std::numeric_limits<int>::max() / ranks,
-         "texts of more than 2 GiB together");
-  const int length = static_cast<int>(mine.size());
-  std::vector<int> lengths(ranks);
+  Texts& t = texts_;
+  t.mine = mine;
+  t.size = std::ssize(mine);
+  t.sizes.assign(ranks, 0);
   MPI_Request request = no_request();
-  check(MPI_Iallgather(&length, 1, int_type(), lengths.data(), 1, int_type(), comm_, &request),
+  check(MPI_Iallgather(&t.size, sizeof t.size, byte_type(), t.sizes.data(), sizeof t.size,
+                       byte_type(), comm_, &request),
         "MPI_Iallgather", rank_);
   wait(request, "MPI_Iallgather", "all_gather_text");
 
-  std::vector<int> places(ranks);
-  std::exclusive_scan(lengths.begin(), lengths.end(), places.begin(), 0);
-  std::string all(static_cast<std::size_t>(places.back() + lengths.back()), '\0');
-  check(MPI_Iallgatherv(mine.data(), length, byte_type(), all.data(), lengths.data(), places.data(),
-                        byte_type(), comm_, &request),
-        "MPI_Iallgatherv", rank_);
-  wait(request, "MPI_Iallgatherv", "all_gather_text");
-  std::vector<std::string> texts;
-  texts.reserve(ranks);
-  for (std::size_t r = 0; r < ranks; ++r) {
-    texts.push_back(
-        all.substr(static_cast<std::size_t>(places[r]), static_cast<std::size_t>(lengths[r])));
+  std::vector<std::string> texts(ranks);
+  const std::int64_t part = std::max<std::int64_t>(1, most_text / size_);
+  for (std::int64_t begin = 0; begin < std::ranges::max(t.sizes); begin += part) {
+    t.lengths.clear();
+    for (const std::int64_t size : t.sizes) {
+      t.lengths.push_back(static_cast<int>(std::clamp<std::int64_t>(size - begin, 0, part)));
+    }
+    t.places.resize(ranks);
+    std::exclusive_scan(t.lengths.begin(), t.lengths.end(), t.places.begin(), 0);
+    t.all.resize(static_cast<std::size_t>(t.places.back() + t.lengths.back()));
+    check(MPI_Iallgatherv(t.mine.data() + std::min(begin, t.size),
+                          t.lengths[static_cast<std::size_t>(rank_)], byte_type(), t.all.data(),
+                          t.lengths.data(), t.places.data(), byte_type(), comm_, &request),
+          "MPI_Iallgatherv", rank_);
+    wait(request, "MPI_Iallgatherv", "all_gather_text");
+    for (std::size_t r = 0; r < ranks; ++r) {
+      texts[r].append(t.all, static_cast<std::size_t>(t.places[r]),
+                      static_cast<std::size_t>(t.lengths[r]));
+    }
   }
   return texts;
 }

@@ -19,7 +19,6 @@ namespace spp::runtime::mpi_library {
 inline MPI_Comm world() { return MPI_COMM_WORLD; }
 inline MPI_Comm no_comm() { return MPI_COMM_NULL; }
 inline MPI_Datatype byte_type() { return MPI_BYTE; }
-inline MPI_Datatype int_type() { return MPI_INT; }
 inline MPI_Errhandler errors_return() { return MPI_ERRORS_RETURN; }
 inline MPI_Request no_request() { return MPI_REQUEST_NULL; }
 inline MPI_Status* ignore() { return MPI_STATUS_IGNORE; }

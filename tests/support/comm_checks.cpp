@@ -156,6 +156,18 @@ void texts_and_barriers(Transport& t) {
       expect(texts[static_cast<std::size_t>(r)] == text_of(r), t, fmt::format("text of {}", r));
     }
   }
+  // More than goes in one call, and some ranks have ended before others.
+  const auto long_text = [](int rank) {
+    std::string text(static_cast<std::size_t>(rank % 2 == 0 ? 9 << 20 : 3), 'x');
+    text.back() = static_cast<char>('a' + rank);
+    text[text.size() / 2] = 'y';
+    return text;
+  };
+  const auto texts = t.all_gather_text(long_text(t.rank().value));
+  for (int r = 0; r < t.size(); ++r) {
+    expect(texts[static_cast<std::size_t>(r)] == long_text(r), t,
+           fmt::format("long text of {}", r));
+  }
 }
 
 // ---- communication ops

@@ -438,6 +438,13 @@ TEST_CASE("what goes to the host takes the bus, and what is updated there its CP
   StepPlan plan{.offload = Offload::activations};
   const double all = tiny.cost(plan).parts[StepPart::launch];
   CHECK(all > 0);
+  // The GPU and its CPU, ten times PCIe 5's rate; the little that passes hide is what it was.
+  MachineSpec joined = tiny.machine;
+  joined.gpu.host_link = Sourced<Bandwidth>{.value = Bandwidth(512e9)};
+  const sim::Cluster superchips(joined, 2, 16);
+  tiny.request.cluster = &superchips;
+  CHECK(tiny.cost(plan).parts[StepPart::launch] == Approx(all / 10).epsilon(0.02));
+  tiny.request.cluster = &tiny.cluster;
   plan.offloaded = 0.5;
   CHECK(tiny.cost(plan).parts[StepPart::launch] == Approx(all / 2).epsilon(0.01));
   plan = {.data = 8, .zero = 1, .offload = Offload::optimizer};
