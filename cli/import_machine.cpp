@@ -98,7 +98,7 @@ ImportedMachine import_machine(std::vector<TextFile> files, const imports::Merge
   const std::string where = imported.machine.at("name").get<std::string>();
   MachineSpec spec = catalog.machine_of(imported.machine, where);
   return {
-      .document = std::move(imported.machine), .spec = std::move(spec), .hosts = imported.hosts};
+      .document = std::move(imported.machine), .spec = std::move(spec), .nodes = imported.nodes};
 }
 
 }  // namespace spp::cli

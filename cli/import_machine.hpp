@@ -15,7 +15,7 @@ namespace spp::cli {
 struct ImportedMachine {
   Json document;  // "sp-plan/machine"
   MachineSpec spec;
-  int hosts = 0;  // that the files are of; 0: not said
+  int nodes = 0;  // that the files are of; 0: not said
 };
 
 /// A file that was read, because what is in it decides who reads it.

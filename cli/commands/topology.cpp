@@ -238,7 +238,7 @@ void import_files(const std::vector<std::string>& names, const Arguments& argume
     text += explanation_text(explain(imported.spec), style) +
             assumed_text(imported.spec.assumptions, style);
     const std::string nodes =
-        imported.hosts > 1 ? fmt::format(" --nodes {}", imported.hosts) : std::string();
+        imported.nodes > 1 ? fmt::format(" --nodes {}", imported.nodes) : std::string();
     const std::string file = arguments.get("output", "FILE");
     return text + fmt::format("\n{}: sp-plan plan --topology {}{} …\n",
                               arguments.has("output") ? "Use it" : "Keep it with -o FILE, then",

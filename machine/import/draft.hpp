@@ -36,6 +36,7 @@ struct Draft {
 };
 
 /// In this order. InputError.
+void expect_whole_gpus(Draft& draft);
 int gpus_of_node(Draft& draft);
 GpuSpec gpu_of_node(Draft& draft, Json& document);
 std::optional<Layout> layout_of_node(Draft& draft);

@@ -54,6 +54,7 @@ constexpr std::string_view smi_topo_origin = "nvidia-smi topo -m";
 struct Card {
   std::string name;
   std::vector<Between> to;  // by GPU
+  friend bool operator==(const Card&, const Card&) = default;
 };
 
 /// One node as one source saw it. GPUs are counted from 0.

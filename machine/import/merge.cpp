@@ -4,9 +4,37 @@
 #include "machine/import/draft.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 
 namespace spp::imports {
 namespace {
+
+std::vector<NodeGroup> groups_where(const Facts& facts, const auto& wanted) {
+  std::vector<NodeGroup> groups;
+  std::ranges::copy_if(facts.groups, std::back_inserter(groups), wanted);
+  return groups;
+}
+
+/// Of the most frequent size, the first; that others have another is said of `what`.
+NodeGroup usual_of(Draft& d, const std::vector<NodeGroup>& groups, std::string what,
+                   std::string_view kind) {
+  std::map<int, int> frequency;
+  for (const NodeGroup& group : groups) {
+    ++frequency[group.nodes];
+  }
+  const NodeGroup usual = *std::ranges::max_element(
+      groups, {}, [&](const NodeGroup& group) { return frequency.at(group.nodes); });
+  const auto other = std::ranges::find_if(
+      groups, [&](const NodeGroup& group) { return group.nodes != usual.nodes; });
+  if (other != groups.end()) {
+    d.assume(std::move(what),
+             fmt::format("{} as of most {}; {} has {}", usual.nodes, kind, to_string(other->place),
+                         other->nodes),
+             to_string(usual.place));
+  }
+  return usual;
+}
 
 /// Trays of GPUs that NVLink joins, as Slurm's blocks have them.
 int boards_of_node(Draft& d) {
@@ -14,59 +42,46 @@ int boards_of_node(Draft& d) {
     return 1;
   }
   const std::int64_t domain = d.gpu.nvlink_domain->value;
-  for (const NodeGroup& group : d.facts.groups) {
-    if (group.nvlink && std::int64_t{group.nodes} * d.gpus <= domain) {
-      d.assume(
-          "gpus_per_node",
-          fmt::format("{} hosts of {} GPUs are one node, joined by NVLink", group.nodes, d.gpus),
-          to_string(group.place));
-      return group.nodes;
-    }
+  const std::vector<NodeGroup> blocks = groups_where(d.facts, [&](const NodeGroup& group) {
+    return group.nvlink && std::int64_t{group.nodes} * d.gpus <= domain;
+  });
+  if (blocks.empty()) {
+    d.assume(
+        "gpus_per_node",
+        fmt::format("{}: a node is one host; NVLink may join up to {} of these GPUs, but none of "
+                    "the files says which hosts (Slurm's block topology would)",
+                    d.gpus, domain),
+        d.files());
+    return 1;
   }
-  d.assume(
-      "gpus_per_node",
-      fmt::format("{}: a node is one host; NVLink may join up to {} of these GPUs, but none of "
-                  "the files says which hosts (Slurm's block topology would)",
-                  d.gpus, domain),
-      d.files());
-  return 1;
+  const NodeGroup usual = usual_of(d, blocks, "gpus_per_node", "blocks");
+  d.assume("gpus_per_node",
+           fmt::format("{} hosts of {} GPUs are one node, joined by NVLink", usual.nodes, d.gpus),
+           to_string(usual.place));
+  return usual.nodes;
 }
 
-/// Nodes below one switch of the network: the most frequent number.
+/// Nodes below one switch of the network.
 void put_fabric(Draft& d) {
-  std::vector<const NodeGroup*> leaves;
-  for (const NodeGroup& group : d.facts.groups) {
-    if (!group.nvlink) {
-      leaves.push_back(&group);
-    }
-  }
+  const std::vector<NodeGroup> leaves =
+      groups_where(d.facts, [](const NodeGroup& group) { return !group.nvlink; });
   if (leaves.empty()) {
     return;
   }
-  const auto alike = [&](const NodeGroup* leaf) {
-    return std::ranges::count(leaves, leaf->nodes, &NodeGroup::nodes);
-  };
-  const NodeGroup& usual = **std::ranges::max_element(leaves, {}, alike);
-  if (const auto other = std::ranges::find_if(
-          leaves, [&](const NodeGroup* leaf) { return leaf->nodes != usual.nodes; });
-      other != leaves.end()) {
-    d.assume("fabric.nodes_per_leaf",
-             fmt::format("{} as of most switches; {} has {}", usual.nodes,
-                         to_string((*other)->place), (*other)->nodes),
-             to_string(usual.place));
-  }
+  const NodeGroup usual = usual_of(d, leaves, "fabric.nodes_per_leaf", "switches");
   d.assume("fabric.oversubscription", "1: Slurm's topology has no rates", "assumed");
   d.document.put_fat_tree(
       d.numbers.counted(std::max(1, usual.nodes / d.boards), to_string(usual.place)),
       d.numbers.assumed(1, "fraction", "Slurm's topology says nothing of rates", 0.2));
 }
 
-int hosts_of(const Facts& facts) {
+/// 0: no file says how many hosts there are.
+int nodes_of(const Draft& d) {
   int hosts = 0;
-  for (const HostCount& count : facts.hosts) {
+  for (const HostCount& count : d.facts.hosts) {
     hosts = std::max(hosts, count.hosts);
   }
-  return hosts;
+  return hosts == 0 ? 0 : std::max(1, hosts / d.boards);
 }
 
 }  // namespace
@@ -74,6 +89,7 @@ int hosts_of(const Facts& facts) {
 Imported merge(const Facts& facts, const MergeOptions& options, const Catalog& catalog) {
   Draft d{.facts = facts, .options = options, .catalog = catalog};
   d.assumptions = facts.notes;
+  expect_whole_gpus(d);
   d.gpus = gpus_of_node(d);
   Json gpu;
   d.gpu = gpu_of_node(d, gpu);
@@ -91,7 +107,7 @@ Imported merge(const Facts& facts, const MergeOptions& options, const Catalog& c
   put_network(d);
   put_fabric(d);
   d.document.put_assumptions(d.assumptions);
-  return {.machine = d.document.take(), .tests = facts.tests, .hosts = hosts_of(facts)};
+  return {.machine = d.document.take(), .tests = facts.tests, .nodes = nodes_of(d)};
 }
 
 // ---- what the parts rest on

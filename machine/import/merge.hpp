@@ -24,7 +24,7 @@ struct MergeOptions {
 struct Imported {
   Json machine;                 // "sp-plan/machine", with `assumptions`
   std::vector<NcclTest> tests;  // that could measure its links
-  int hosts = 0;                // that the files are of; 0: not said
+  int nodes = 0;                // that the files are of; 0: not said
 };
 Imported merge(const Facts& facts, const MergeOptions& options, const Catalog& catalog);
 

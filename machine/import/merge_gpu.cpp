@@ -120,23 +120,6 @@ std::string title_of(const GpuFact& fact) {
   return fact.index ? fmt::format("GPU {}", *fact.index) : "the GPU";
 }
 
-void expect_whole_gpus(Draft& d) {
-  for (const GpuFact& fact : d.facts.gpus) {
-    if (fact.mig && d.options.gpu.empty()) {
-      throw InputError(to_string(fact.place),
-                       fmt::format("{} is divided (MIG): its parts cannot talk to each other, and "
-                                   "plans are made for whole GPUs; with --gpu NAME they are "
-                                   "planned as if MIG were off",
-                                   title_of(fact)));
-    }
-    if (fact.mig) {
-      d.assume("gpu.mig", "off, though the file shows GPUs that are divided",
-               to_string(fact.place));
-      return;
-    }
-  }
-}
-
 struct Named {
   const GpuSpec* gpu = nullptr;
   const GpuFact* fact = nullptr;
@@ -230,9 +213,25 @@ Json document_of(Draft& d, const GpuSpec& gpu) {
 
 }  // namespace
 
+void expect_whole_gpus(Draft& d) {
+  for (const GpuFact& fact : d.facts.gpus) {
+    if (fact.mig && d.options.gpu.empty()) {
+      throw InputError(to_string(fact.place),
+                       fmt::format("{} is divided (MIG): its parts cannot talk to each other, and "
+                                   "plans are made for whole GPUs; with --gpu NAME they are "
+                                   "planned as if MIG were off",
+                                   title_of(fact)));
+    }
+    if (fact.mig) {
+      d.assume("gpu.mig", "off, though the file shows GPUs that are divided",
+               to_string(fact.place));
+      return;
+    }
+  }
+}
+
 GpuSpec gpu_of_node(Draft& d, Json& document) {
   const KnownGpus known(d.catalog);
-  expect_whole_gpus(d);
   if (!d.options.gpu.empty()) {
     GpuSpec gpu = d.catalog.gpu(d.options.gpu, "--gpu");
     for (const GpuFact& fact : d.facts.gpus) {

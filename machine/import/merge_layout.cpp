@@ -60,6 +60,17 @@ void fill_from(Layout& layout, const Layout& other) {
   }
 }
 
+/// Adapters are those of the source that lists some first.
+void tell_other_cards(Draft& d, const Layout& layout, const Layout& other) {
+  if (!other.cards.empty() && layout.cards != other.cards) {
+    d.assume("inter.nics",
+             fmt::format("not those listed here ({}, {}): they differ from the {} that were "
+                         "listed before",
+                         other.cards.size(), other.origin, layout.cards.size()),
+             to_string(other.place));
+  }
+}
+
 // ---- what was cut off
 
 using Pair = std::pair<std::size_t, std::size_t>;
@@ -193,6 +204,7 @@ std::optional<Layout> layout_of_node(Draft& d) {
     } else {
       expect_same(*whole, layout);
       fill_from(*whole, layout);
+      tell_other_cards(d, *whole, layout);
     }
   }
   if (whole) {

@@ -6,14 +6,18 @@
 
 #include <algorithm>
 #include <array>
+#include <compare>
 #include <iterator>
 #include <map>
+#include <ranges>
 #include <set>
+#include <utility>
 
 namespace spp::imports {
 namespace {
 
 constexpr double assumed_rate_spread = 0.5;
+constexpr std::size_t most_adapters = 1024;  // of a node
 
 struct Usual {
   double gigabits = 100;
@@ -226,74 +230,41 @@ std::vector<Adapter> without_down(Draft& d, std::vector<Adapter> all) {
   return all;
 }
 
-struct Network {
-  std::string transport;
-  int adapters = 0;
-  double gigabits = 0;   // of all together
-  bool known = true;     // the rates
-  bool guessed = false;  // whether they are RDMA's
-  std::string source;
+/// What adapters have in common that work as one network.
+struct Kind {
+  std::string transport;  // "": not said
+  double gigabits = 0;    // of each; 0: not said
+  friend auto operator<=>(const Kind&, const Kind&) = default;
 };
 
-Network network_of(Draft& d, const std::vector<Adapter>& near) {
-  Network network{.transport = "",
-                  .adapters = static_cast<int>(near.size()),
-                  .gigabits = 0,
-                  .known = true,
-                  .source = d.layout ? to_string(d.layout->place) : d.files()};
-  const Usual usual = usual_rate(d);
-  std::set<std::string> transports;
-  int unknown = 0;
-  for (const Adapter& a : near) {
-    std::string transport = a.fact ? a.fact->transport : "";
-    transport = transport.empty() ? transport_by_name(a.name) : transport;
-    if (!transport.empty()) {
-      transports.insert(transport);
-    }
-    if (a.fact && a.fact->rate) {
-      network.gigabits += a.fact->rate->value() * 8e-9;
-      network.source = to_string(a.fact->place);
-    } else if (transport == "efa") {
-      network.gigabits += 100;  // of each; docs.aws.amazon.com/AWSEC2, "Elastic Fabric Adapter"
-    } else {
-      network.gigabits += usual.gigabits;
-      ++unknown;
-    }
+std::string to_string(const Kind& kind) {
+  if (kind.gigabits == 0) {
+    return kind.transport.empty() ? "of a rate that no file gives" : kind.transport;
   }
-  if (unknown > 0) {
-    network.known = false;
-    d.assume("inter.rate_per_nic",
-             fmt::format("{}: no file gives the rate of {} of {} adapters (ibstat would, or "
-                         "--inter ib:{}x{:.0f}Gb/s)",
-                         usual.source, unknown, near.size(), near.size(), usual.gigabits),
-             "assumed");
-  }
-  if (transports.size() > 1) {
-    d.assume("inter.transport",
-             fmt::format("{}: adapters are of several kinds ({})", *transports.begin(),
-                         fmt::join(transports, ", ")),
-             network.source);
-  }
-  if (transports.empty()) {
-    const bool board = d.catalog.transport(d.gpu.intra, "gpu").medium == "nvlink";
-    const bool verbs = std::ranges::all_of(near, [](const Adapter& a) { return is_rdma(a.name); });
-    network.transport = board ? "ib" : verbs ? "roce" : "ethernet";
-    network.guessed = !board && !verbs;
-    d.assume("inter.transport",
-             fmt::format("{}: the adapters' names ({}) do not tell InfiniBand from RoCE{}",
-                         network.transport, names_of(near),
-                         network.guessed ? fmt::format(" or Ethernet; only within {:.0f} %, unless "
-                                                       "--inter says it",
-                                                       100 * assumed_rate_spread)
-                                         : ""),
-             "assumed");
-  } else {
-    network.transport = *transports.begin();
-  }
-  return network;
+  return fmt::format("{}{}{:.0f} Gb/s", kind.transport, kind.transport.empty() ? "" : " of ",
+                     kind.gigabits);
 }
 
-/// As many adapters as a description here can have: a divisor of the GPUs, with the rate of all.
+Kind kind_of(const Adapter& a) {
+  Kind kind{.transport = a.fact ? a.fact->transport : ""};
+  if (kind.transport.empty()) {
+    kind.transport = transport_by_name(a.name);
+  }
+  if (a.fact && a.fact->rate) {
+    kind.gigabits = rounded(a.fact->rate->value() * 8e-9);
+  } else if (kind.transport == "efa") {
+    kind.gigabits = 100;  // docs.aws.amazon.com/AWSEC2, "Elastic Fabric Adapter"
+  }
+  return kind;
+}
+
+/// Whether an adapter of which `said` is all that is known may be of `kind`.
+bool may_be(const Kind& said, const Kind& kind) {
+  return (said.transport.empty() || said.transport == kind.transport) &&
+         (said.gigabits == 0 || said.gigabits == kind.gigabits);
+}
+
+/// As many adapters as a description here can have: a divisor of the GPUs.
 int modelled_adapters(int adapters, int gpus) {
   int count = std::min(adapters, gpus);
   while (gpus % count != 0) {
@@ -302,14 +273,126 @@ int modelled_adapters(int adapters, int gpus) {
   return count;
 }
 
+/// The kind that brings the GPUs most: others beside it are for storage or management, and a rate
+/// averaged over kinds is one that no adapter has.
+Kind fastest_kind(const Draft& d, const std::vector<Adapter>& near) {
+  std::map<Kind, int> said;
+  for (const Adapter& a : near) {
+    ++said[kind_of(a)];
+  }
+  const double usual = usual_rate(d).gigabits;
+  Kind fastest;
+  double most = 0;
+  for (const Kind& kind : said | std::views::keys) {
+    int adapters = 0;
+    bool is_kind = true;  // no other says more
+    for (const auto& [other, number] : said) {
+      adapters += may_be(other, kind) ? number : 0;
+      is_kind = is_kind && (other == kind || !may_be(kind, other));
+    }
+    const double brought =
+        modelled_adapters(adapters, d.gpus) * (kind.gigabits > 0 ? kind.gigabits : usual);
+    if (is_kind && brought > most) {
+      fastest = kind;
+      most = brought;
+    }
+  }
+  return fastest;
+}
+
+std::vector<Adapter> those_of(Draft& d, const Kind& kind, std::vector<Adapter> near) {
+  std::vector<Adapter> others;
+  std::set<std::string> other_kinds;
+  for (const Adapter& a : near) {
+    if (!may_be(kind_of(a), kind)) {
+      others.push_back(a);
+      other_kinds.insert(to_string(kind_of(a)));
+    }
+  }
+  if (!others.empty()) {
+    d.assume("inter.nics",
+             fmt::format("not {}: {}, where the fastest are {}", names_of(others),
+                         fmt::join(other_kinds, ", "), to_string(kind)),
+             d.layout ? to_string(d.layout->place) : d.files());
+  }
+  std::erase_if(near, [&](const Adapter& a) { return !may_be(kind_of(a), kind); });
+  return near;
+}
+
+struct Network {
+  std::string transport;
+  int adapters = 0;
+  double gigabits = 0;   // of each
+  bool known = true;     // the rate
+  bool guessed = false;  // whether they are RDMA's
+  std::string source;
+};
+
+/// `adapters`: of one kind.
+Network network_of(Draft& d, const Kind& kind, const std::vector<Adapter>& adapters) {
+  Network network{.transport = kind.transport,
+                  .adapters = static_cast<int>(adapters.size()),
+                  .gigabits = kind.gigabits,
+                  .known = kind.gigabits > 0,
+                  .source = d.layout ? to_string(d.layout->place) : d.files()};
+  const auto silent =
+      std::ranges::count_if(adapters, [](const Adapter& a) { return kind_of(a).gigabits == 0; });
+  const auto rated =
+      std::ranges::find_if(adapters, [](const Adapter& a) { return a.fact && a.fact->rate; });
+  if (rated != adapters.end()) {
+    network.source = to_string(rated->fact->place);
+  }
+  if (!network.known) {
+    const Usual usual = usual_rate(d);
+    network.gigabits = usual.gigabits;
+    d.assume("inter.rate_per_nic",
+             fmt::format("{}: no file gives the rate of {} adapters (ibstat would, or "
+                         "--inter ib:{}x{:.0f}Gb/s)",
+                         usual.source, silent, silent, usual.gigabits),
+             "assumed");
+  } else if (silent > 0) {
+    d.assume("inter.rate_per_nic",
+             fmt::format("{:.0f} Gb/s also of {} of {} adapters whose rate no file gives",
+                         network.gigabits, silent, adapters.size()),
+             network.source);
+  }
+  if (network.transport.empty()) {
+    const bool board = d.catalog.transport(d.gpu.intra, "gpu").medium == "nvlink";
+    const bool verbs =
+        std::ranges::all_of(adapters, [](const Adapter& a) { return is_rdma(a.name); });
+    network.transport = board ? "ib" : verbs ? "roce" : "ethernet";
+    network.guessed = !board && !verbs;
+    d.assume("inter.transport",
+             fmt::format("{}: the adapters' names ({}) do not tell InfiniBand from RoCE{}",
+                         network.transport, names_of(adapters),
+                         network.guessed ? fmt::format(" or Ethernet; only within {:.0f} %, unless "
+                                                       "--inter says it",
+                                                       100 * assumed_rate_spread)
+                                         : ""),
+             "assumed");
+  }
+  return network;
+}
+
+/// Adapters that are known to lie near GPUs are used, all of them; of others, nobody says which are
+/// for storage, and no more count than divide the GPUs.
 void put(Draft& d, const Network& network) {
   const int modelled = modelled_adapters(network.adapters, d.gpus);
-  const double rate = network.gigabits / modelled;
-  if (modelled != network.adapters) {
+  double rate = network.gigabits;
+  std::string source = network.source;
+  if (modelled != network.adapters && d.layout) {
+    rate *= static_cast<double>(network.adapters) / modelled;
+    source = fmt::format("{} of {:.0f} Gb/s, {}", network.adapters, network.gigabits, source);
     d.assume("inter.nics",
              fmt::format("{} of {:.0f} Gb/s in place of {}: as many as divide {} GPUs, with the "
                          "rate of all",
                          modelled, rate, network.adapters, d.gpus),
+             network.source);
+  } else if (modelled != network.adapters) {
+    d.assume("inter.nics",
+             fmt::format("{} of {}: as many as divide {} GPUs; which of them are near GPUs no file "
+                         "says (nvidia-smi topo -m would)",
+                         modelled, network.adapters, d.gpus),
              network.source);
   }
   const auto counted = [&](std::int64_t n) { return d.numbers.counted(n, network.source); };
@@ -317,7 +400,7 @@ void put(Draft& d, const Network& network) {
       {.transport = network.transport,
        .nics = counted(std::int64_t{modelled} * d.boards),
        .rate_per_nic = network.known
-                           ? d.numbers.quantity(rate, "Gb/s", network.source, 0.0)
+                           ? d.numbers.quantity(rate, "Gb/s", source, 0.0)
                            : d.numbers.assumed(rate, "Gb/s", "no file gives the adapters' rate",
                                                assumed_rate_spread),
        .gpus_per_nic = counted(d.gpus / modelled)});
@@ -384,9 +467,15 @@ void put_network(Draft& d) {
     return;
   }
   const std::vector<Adapter> all = without_down(d, adapters_of(d));
+  if (all.size() > most_adapters) {
+    throw InputError(d.files(), fmt::format("{} network adapters of a node are more than {}",
+                                            all.size(), most_adapters));
+  }
   if (!all.empty()) {
-    const std::vector<Adapter> near = near_gpus(d, all);
-    put(d, network_of(d, near));
+    std::vector<Adapter> near = near_gpus(d, all);
+    const Kind kind = fastest_kind(d, near);
+    near = those_of(d, kind, std::move(near));
+    put(d, network_of(d, kind, near));
     tell_uneven(d, near);
     return;
   }
@@ -404,7 +493,7 @@ void put_network(Draft& d) {
            "assumed");
   put(d, {.transport = usual.gigabits > 100 ? "ib" : "ethernet",
           .adapters = adapters,
-          .gigabits = adapters * usual.gigabits,
+          .gigabits = usual.gigabits,
           .known = false,
           .source = d.files()});
 }

@@ -68,6 +68,13 @@ constexpr const char* mesh_of_v100 =
     "GPU3\tNV2\tNV2\tNV2\t X \tNODE\t0,2,4\t0\r\n"
     "mlx5_0\tNODE\tNODE\tNODE\tNODE\t X \t\t\r\n";
 
+constexpr const char* tray_of_gb200 =
+    "        GPU0    GPU1    GPU2    GPU3    CPU Affinity    NUMA Affinity   GPU NUMA ID\n"
+    "GPU0     X      NV18    NV18    NV18    0-71    0               N/A\n"
+    "GPU1    NV18     X      NV18    NV18    0-71    0               N/A\n"
+    "GPU2    NV18    NV18     X      NV18    72-143  1               N/A\n"
+    "GPU3    NV18    NV18    NV18     X      72-143  1               N/A\n";
+
 constexpr const char* smi_of_two_l20 =
     "|=========================================+========================+======================|\n"
     "|   0  NVIDIA L20                     On  |   00000000:18:00.0 Off |                    0 |\n"
@@ -330,7 +337,7 @@ TEST_CASE("XML that defines entities is refused, and a DOCTYPE only where its pr
 TEST_CASE("nccl-tests say how many hosts and ranks there are, and on which GPUs") {
   const imports::Imported imported =
       merge(imports::read_facts({sample("alltoall-2x8.txt")}), {}, catalog());
-  CHECK(imported.hosts == 2);
+  CHECK(imported.nodes == 2);
   REQUIRE(imported.tests.size() == 1);
   const MachineSpec m = catalog().machine_of(imported.machine, "imported");
   CHECK(m.gpu.name == "h100-80g-sxm");
@@ -339,14 +346,22 @@ TEST_CASE("nccl-tests say how many hosts and ranks there are, and on which GPUs"
   CHECK_THAT(assumed(m, "gpus_per_node"), ContainsSubstring("as many as ranks"));
 }
 
-TEST_CASE("ibstat and ibv_devinfo give adapters' rates, and which are down") {
+/// ibstat's text of `count` adapters with a port each, from mlx5_`first` on.
+std::string ports_of(int first, int count, std::string_view layer, int rate,
+                     std::string_view state = "Active") {
   std::string ports;
-  for (int i = 0; i < 8; ++i) {
+  for (int i = first; i < first + count; ++i) {
     ports += fmt::format(
-        "CA 'mlx5_{}'\n\tCA type: MT4129\n\tPort 1:\n\t\tState: {}\n\t\tRate: 200\n"
+        "CA 'mlx5_{}'\n\tCA type: MT4129\n\tPort 1:\n\t\tState: {}\n\t\tRate: {}\n"
         "\t\tLink layer: {}\n",
-        i, i < 4 ? "Active" : "Down", "Ethernet");
+        i, state, rate, layer);
   }
+  return ports;
+}
+
+TEST_CASE("ibstat and ibv_devinfo give adapters' rates, and which are down") {
+  const std::string ports =
+      ports_of(0, 4, "Ethernet", 200) + ports_of(4, 4, "Ethernet", 200, "Down");
   const MachineSpec m =
       machine_of({sample("topo-h100.txt"), text(ports, "ibstat.txt")}, {.gpu = "h100"});
   CHECK(m.inter->transport.name == "roce");
@@ -393,20 +408,114 @@ TEST_CASE("adapters that files call differently have the rate that all of them h
   CHECK_THAT(assumed(m, "inter.rate_per_nic"), ContainsSubstring("NIC0, mlx5_3"));
 }
 
+TEST_CASE("adapters of several kinds: the fastest are taken at their own rate, others are named") {
+  const auto with = [](const std::string& ports) {
+    return machine_of({text(ports, "ibstat.txt")}, {.gpu = "h100", .gpus_per_node = 8});
+  };
+  const MachineSpec dgx = with(ports_of(0, 8, "InfiniBand", 400) + ports_of(8, 2, "Ethernet", 200));
+  CHECK(dgx.inter->transport.name == "ib");
+  CHECK(dgx.inter->nics.value == 8);
+  CHECK(dgx.inter->rate_per_nic.value == Bandwidth(50e9));
+  CHECK_THAT(assumed(dgx, "inter.nics"),
+             ContainsSubstring("not mlx5_8, mlx5_9: roce of 200 Gb/s, where the fastest are ib of "
+                               "400 Gb/s"));
+  // One fast adapter brings less than eight.
+  const MachineSpec one_fast =
+      with(ports_of(0, 8, "InfiniBand", 200) + ports_of(8, 1, "InfiniBand", 400));
+  CHECK(one_fast.inter->nics.value == 8);
+  CHECK(one_fast.inter->rate_per_nic.value == Bandwidth(25e9));
+  // Which two of ten are for storage no file says.
+  const MachineSpec ten = with(ports_of(0, 10, "InfiniBand", 400));
+  CHECK(ten.inter->nics.value == 8);
+  CHECK(ten.inter->rate_per_nic.value == Bandwidth(50e9));
+  CHECK_THAT(assumed(ten, "inter.nics"), ContainsSubstring("8 of 10"));
+  // Adapters of which no file gives the rate are as the others.
+  const MachineSpec silent =
+      machine_of({sample("topo-h100.txt"), text(ports_of(0, 1, "Ethernet", 100), "ibstat.txt")},
+                 {.gpu = "h100"});
+  CHECK(silent.inter->transport.name == "roce");
+  CHECK(silent.inter->nics.value == 8);
+  CHECK(silent.inter->rate_per_nic.value == Bandwidth(12.5e9));
+  CHECK_THAT(assumed(silent, "inter.rate_per_nic"),
+             ContainsSubstring("100 Gb/s also of 7 of 8 adapters"));
+}
+
+TEST_CASE("topo -m: adapters that a second table lists otherwise are named as not used") {
+  std::string other = mesh_of_v100;
+  for (std::size_t at = 0; (at = other.find("mlx5_0", at)) != std::string::npos;) {
+    other.replace(at, 6, "mlx5_7");
+  }
+  const auto nics = [](const std::string& second) {
+    return assumed(machine_of({text(mesh_of_v100), text(second, "b.txt")}, {.gpu = "v100"}),
+                   "inter.nics");
+  };
+  CHECK(nics(mesh_of_v100).empty());
+  CHECK_THAT(nics(other), ContainsSubstring("they differ from the 1 that were listed before"));
+}
+
 TEST_CASE("Slurm: blocks of hosts that NVLink joins are one node") {
-  const char* tray =
-      "        GPU0    GPU1    GPU2    GPU3    CPU Affinity    NUMA Affinity   GPU NUMA ID\n"
-      "GPU0     X      NV18    NV18    NV18    0-71    0               N/A\n"
-      "GPU1    NV18     X      NV18    NV18    0-71    0               N/A\n"
-      "GPU2    NV18    NV18     X      NV18    72-143  1               N/A\n"
-      "GPU3    NV18    NV18    NV18     X      72-143  1               N/A\n";
   const Source blocks =
       text("BlockName=b1 Nodes=n[01-08]\nBlockName=b2 Nodes=n[09-16]\n", "t.conf");
-  CHECK(machine_of({text(tray)}, {.gpu = "gb200"}).gpus_per_node.value == 4);
+  CHECK(machine_of({text(tray_of_gb200)}, {.gpu = "gb200"}).gpus_per_node.value == 4);
   const MachineSpec m =
-      machine_of({text(tray), blocks}, {.gpu = "gb200", .inter = "ib:32x400Gb/s"});
+      machine_of({text(tray_of_gb200), blocks}, {.gpu = "gb200", .inter = "ib:32x400Gb/s"});
   CHECK(m.gpus_per_node.value == 32);
   CHECK(m.inter->nics.value == 32);
+}
+
+TEST_CASE("Slurm: of blocks that differ the most frequent counts, and hosts are told by nodes") {
+  const Source blocks = text(
+      "BlockName=b1 Nodes=n[01-16]\nBlockName=b2 Nodes=n[17-34]\nBlockName=b3 Nodes=n[35-52]\n",
+      "t.conf");
+  const Source job = text("SLURM_JOB_NODELIST=n[17-52]\nSLURM_GPUS_ON_NODE=4\n", "job.txt");
+  const imports::Imported imported =
+      merge(imports::read_facts({text(tray_of_gb200), blocks, job}), {.gpu = "gb200"}, catalog());
+  const MachineSpec m = catalog().machine_of(imported.machine, "imported");
+  CHECK(m.gpus_per_node.value == 72);
+  CHECK(imported.nodes == 2);  // 36 hosts of 4 GPUs
+  CHECK_THAT(assumed(m, "gpus_per_node"), ContainsSubstring("18 as of most blocks; t.conf:1 has"));
+}
+
+TEST_CASE("Slurm: parts of divided GPUs are no GPUs, and all types of a node are read") {
+  const auto gres = [](std::string_view list) {
+    return text(fmt::format("NodeName=n01 Arch=x86_64\n   Gres={}\n   State=IDLE\n", list),
+                "n.txt");
+  };
+  for (const std::string_view list :
+       {"gpu:a100_1g.10gb:28(S:0-1)", "gpu:1g.5gb:7", "gpu:a100:4(S:0,1),gpu:a100_3g.40gb:8"}) {
+    INFO(list);
+    CHECK_THAT(refusal({gres(list)}), ContainsSubstring("n.txt:2: the GPU is divided (MIG)"));
+    CHECK_THAT(refusal({gres(list)}, {.gpu = "a100"}), ContainsSubstring("--gpus-per-node N"));
+    const MachineSpec m = machine_of({gres(list)}, {.gpu = "a100", .gpus_per_node = 8});
+    CHECK(m.gpus_per_node.value == 8);
+    CHECK_THAT(assumed(m, "gpu.mig"), ContainsSubstring("off"));
+  }
+  CHECK(machine_of({gres("nvme:1,gpu:h100:4(S:0),gpu:h100:4(S:1)")}).gpus_per_node.value == 8);
+  CHECK_THAT(refusal({gres("gpu:h100:4,gpu:a100:4")}),
+             ContainsSubstring("n.txt:2: the GPU is a100"));
+}
+
+TEST_CASE("Slurm: nodes that are out of service are not counted, which is said") {
+  const auto node = [](int n, std::string_view state) {
+    return fmt::format("NodeName=n{:02} Arch=x86_64\n   Gres=gpu:h100:8(S:0-1)\n   State={}\n", n,
+                       state);
+  };
+  const Source some = text(node(1, "DOWN*+DRAIN") + node(2, "MIXED") + node(3, "IDLE+DRAIN") +
+                               node(4, "IDLE+CLOUD+POWERED_DOWN") + node(5, "FAIL"),
+                           "n.txt");
+  const imports::Imported imported = merge(imports::read_facts({some}), {}, catalog());
+  CHECK(imported.nodes == 2);
+  CHECK_THAT(assumed(catalog().machine_of(imported.machine, "imported"), "nodes"),
+             ContainsSubstring("2 of 5 hosts with GPUs: the others are out of service (n01 is "
+                               "DOWN*+DRAIN, …)"));
+  CHECK(refusal({text(node(1, "DRAINED"), "n.txt")}) ==
+        "n.txt:2: no node with GPUs is in service: n01 is DRAINED");
+  // What slurm.conf says of partitions and of a list of nodes is not said of the node above it.
+  const Source conf = text(
+      "NodeName=n[1-4] Gres=gpu:h100:8\nDownNodes=n[1-2] State=DOWN\n"
+      "PartitionName=p Nodes=ALL State=DRAIN\n",
+      "slurm.conf");
+  CHECK(merge(imports::read_facts({conf}), {}, catalog()).nodes == 4);
 }
 
 TEST_CASE("Slurm: nodes, their GPUs and the switches above them") {
@@ -417,7 +526,7 @@ TEST_CASE("Slurm: nodes, their GPUs and the switches above them") {
       "nodes.txt");
   const imports::Imported imported =
       merge(imports::read_facts({nodes, sample("topograph_tree_topology.conf")}), {}, catalog());
-  CHECK(imported.hosts == 2);
+  CHECK(imported.nodes == 2);
   const MachineSpec m = catalog().machine_of(imported.machine, "imported");
   CHECK(m.gpu.name == "h100-80g-sxm");
   CHECK_THAT(assumed(m, "gpu"), ContainsSubstring("label 'h100'"));
