@@ -40,10 +40,11 @@ void Reader::machine(MachineNeed need) {
   (void)matrix_rate(spec.gpu, request().problem.dtype, "--dtype");
   const auto per_node = static_cast<int>(spec.gpus_per_node.value);
   const auto gpus_given = count("gpus", most_ranks);
-  const int usual = job_.profile && !args_.has("topology") ? job_.profile->nodes : 1;
+  const auto [usual, why] = usual_nodes(spec);
   const int needed = gpus_given ? (*gpus_given + per_node - 1) / per_node : usual;
-  const int nodes =
-      count("nodes", text_or("nodes", "nodes", fmt::format("{}", needed)), most_ranks);
+  const int nodes = count(
+      "nodes", text_or("nodes", "nodes", fmt::format("{}", needed), gpus_given ? "default" : why),
+      most_ranks);
   if (std::int64_t{nodes} * per_node > most_ranks) {
     throw InputError("--nodes", fmt::format("{} nodes of {} GPUs are more than {} GPUs", nodes,
                                             per_node, most_ranks));
@@ -167,6 +168,22 @@ void Reader::machine_options_none(std::string_view because) {
   }
 }
 
+/// Without --nodes and --gpus: as many as were measured or are listed, if a network joins these.
+std::pair<int, std::string> Reader::usual_nodes(const MachineSpec& spec) const {
+  if (job_.profile && !args_.has("topology")) {
+    return {job_.profile->nodes, "default"};
+  }
+  if (listed_nodes_ <= 1) {
+    return {1, "default"};
+  }
+  if (!spec.inter) {
+    return {1, fmt::format("default: the files of --topology list {}, but no network that joins "
+                           "them",
+                           listed_nodes_)};
+  }
+  return {listed_nodes_, "as many as the files of --topology list"};
+}
+
 /// A machine of the catalog, a file of ours, or files of others.
 MachineSpec Reader::named_machine(const std::string& name) {
   constexpr std::string_view option = "--topology";
@@ -208,7 +225,9 @@ MachineSpec Reader::imported_machine(std::vector<TextFile> files, const Catalog&
       resolve(option, *text);
     }
   }
-  return import_machine(std::move(files), options, catalog).spec;
+  ImportedMachine imported = import_machine(std::move(files), options, catalog);
+  listed_nodes_ = imported.nodes;
+  return std::move(imported.spec);
 }
 
 /// The profile's machine; or the named one, if it has the same GPU, with the profile's constants.

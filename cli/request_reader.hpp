@@ -57,11 +57,12 @@ class Reader {
         {.what = std::move(what), .value = std::move(value), .source = std::move(source)});
   }
   /// The option's text, or the default, which is then listed.
-  std::string text_or(std::string_view option, std::string_view what, std::string_view otherwise) {
+  std::string text_or(std::string_view option, std::string_view what, std::string_view otherwise,
+                      std::string source = "default") {
     if (const auto text = args_.find(option)) {
       return *text;
     }
-    assume(std::string(what), std::string(otherwise));
+    assume(std::string(what), std::string(otherwise), std::move(source));
     return std::string(otherwise);
   }
   int count(std::string_view option, std::string_view text, std::int64_t most) const {
@@ -87,6 +88,7 @@ class Reader {
   MachineSpec machine_spec();
   MachineSpec named_machine(const std::string& name);
   MachineSpec imported_machine(std::vector<TextFile> files, const Catalog& catalog);
+  std::pair<int, std::string> usual_nodes(const MachineSpec& spec) const;
   void machine_options_none(std::string_view because);
   MachineSpec composed_machine();
   MachineSpec profiled_machine();
@@ -102,6 +104,7 @@ class Reader {
   const Arguments& args_;
   Job& job_;
   bool imported_ = false;  // the machine is put together from files of others
+  int listed_nodes_ = 0;   // that these files are of; 0: not said
 };
 
 }  // namespace spp::cli

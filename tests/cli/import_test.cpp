@@ -58,6 +58,21 @@ TEST_CASE("topo -m and nccl-tests become a machine, and a plan on two nodes of i
   CHECK(document_of(sp_plan("simulate --plan " + plan))["request"]["topology"] == files);
 }
 
+TEST_CASE("a plan takes as many nodes as imported files list, if a network joins them") {
+  const std::string work = "plan --heads 32 --kv-heads 8 --seq 64K --top 1 --topology ";
+  const Json both = document_of(sp_plan(work + files));
+  CHECK(both["request"]["nodes"] == 2);
+  CHECK(assumes(both, "nodes", "2"));
+  CHECK(document_of(sp_plan(work + files + " --nodes 1"))["request"]["nodes"] == 1);
+  CHECK(document_of(sp_plan(work + files + " --gpus 4"))["request"]["nodes"] == 1);
+
+  const TempDir dir;
+  const std::string slurm =
+      dir.write("nodes.txt", "NodeName=n[1-4]\n   Gres=gpu:h100:8\n   State=IDLE\n").string();
+  CHECK(document_of(sp_plan(work + slurm))["request"]["nodes"] == 1);  // no network is known
+  CHECK(document_of(sp_plan(work + slurm + " --inter ib:8x400Gb/s"))["request"]["nodes"] == 4);
+}
+
 TEST_CASE("a pipe can be imported, and options say what no file does") {
   const Result r = sp_plan("topology import /dev/stdin --gpu l20 --inter roce:2x100Gb/s",
                            {.input = "\tGPU0\tGPU1\nGPU0\t X \tPIX\nGPU1\tPIX\t X \n"});
