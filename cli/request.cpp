@@ -173,7 +173,7 @@ void Reader::model(const std::string& name) {
   p.kv_heads = m.kv_heads;
   p.head_dim = m.head_dim;
   p.value_dim = m.value_dim();
-  p.mask = m.mask;
+  p.mask = m.mask.over(p.seq);
   request().model = std::move(m);
 }
 

@@ -81,7 +81,7 @@ void add_model(const Framework& f, const Model& m, std::vector<Cannot>& reasons)
            fmt::format("the text written for {} has no layers of {} attention, and {} has them",
                        f.name, m.linear ? "linear" : "sparse", m.name));
   }
-  if (!f.loads_models && !m.narrow_mask.document_ends.empty()) {
+  if (!f.loads_models && m.narrow_mask.chunk > 0) {
     refuse("window", fmt::format("the text written for {} has no layers that attend in chunks, and "
                                  "{} has them",
                                  f.name, m.name));

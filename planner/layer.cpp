@@ -2,7 +2,6 @@
 
 #include "base/error.hpp"
 #include "planner/evaluator.hpp"
-#include "schedule/documents.hpp"
 #include "sim/demand.hpp"
 #include "sim/rank_window.hpp"
 #include "step/stages.hpp"
@@ -51,18 +50,13 @@ std::vector<int> units_of(const Model& model, const StepPlan& plan, const StepPr
 }
 
 /// As the graph's attentions are: by the model's masks, over the request's documents, with sinks or
-/// without. A model's chunks are equal.
-void attend_as(Problem& problem, const Graph& graph, const std::vector<Mask>& masks) {
+/// without.
+void attend_as(Problem& problem, const Graph& graph, const std::vector<LayerMask>& masks) {
   problem.sinks = GraphIndex(graph).sink_of(0) >= 0;
   const Mask asked = problem.mask;
   for (std::size_t i = 0; i < masks.size(); ++i) {
-    Mask& mask = i == 0 ? problem.mask : problem.other_masks.emplace_back(asked);
-    mask.kind = masks[i].kind;
-    mask.window = masks[i].window;
-    if (!masks[i].document_ends.empty()) {
-      mask.document_ends =
-          chunk_ends(asked.document_ends, problem.seq, masks[i].document_ends.front());
-    }
+    Mask& mask = i == 0 ? problem.mask : problem.other_masks.emplace_back();
+    mask = masks[i].over(problem.seq, asked.document_ends);
   }
 }
 

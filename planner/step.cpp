@@ -3,7 +3,6 @@
 
 #include "planner/evaluator.hpp"
 #include "planner/framework.hpp"
-#include "schedule/documents.hpp"
 #include "sim/thinned.hpp"
 #include "step/linear_attention.hpp"
 #include "step/sparse_attention.hpp"
@@ -68,15 +67,12 @@ std::vector<Dispatcher> dispatchers_of(const Request& request) {
 
 Problem problem_of(const LayerRun& run, const Request& request) {
   Problem problem = request.problem;
-  if (run.mask.kind == MaskKind::window) {
-    problem.mask = run.mask;
-  } else if (!run.mask.document_ends.empty() && problem.cached > 0) {
+  if (run.mask.chunk > 0 && problem.cached > 0) {
     // Chunks behind a cache no schedule has: a window of as many tokens is seen, up to twice as
     // many keys.
-    problem.mask = {.kind = MaskKind::window, .window = run.mask.document_ends.front()};
-  } else if (!run.mask.document_ends.empty() && run.mask.document_ends.front() < problem.seq) {
-    problem.mask.document_ends =
-        chunk_ends(problem.mask.document_ends, problem.seq, run.mask.document_ends.front());
+    problem.mask = {.kind = MaskKind::window, .window = run.mask.chunk};
+  } else if (run.mask != request.model->mask) {
+    problem.mask = run.mask.over(problem.seq, problem.mask.document_ends);
   }
   problem.kv_heads = run.heads.count;
   problem.head_dim = run.heads.dim;

@@ -75,7 +75,7 @@ Model stated_model(const Point& p, const Mask& mask, std::vector<Assumption>& as
     assume("vocab", fmt::format("{}", usual_vocabulary));
   }
   m.tied_embeddings = p.tied_embeddings.value_or(false);
-  m.mask = mask;
+  m.mask = {.kind = mask.kind, .window = mask.window};
   if (p.experts && *p.experts > 1) {
     m.experts = {.count = *p.experts,
                  .per_token = p.experts_per_token.value_or(1),

@@ -491,7 +491,7 @@ PointPrediction Predictor::inference(const Point& p, const sim::Cluster& cluster
   request.problem.kv_heads = request.model->kv_heads;
   request.problem.head_dim = request.model->head_dim;
   request.problem.value_dim = request.model->value_dim();
-  request.problem.mask = request.model->mask;
+  request.problem.mask = request.model->mask.over(request.problem.seq);
   request.problem.batch = point.plan.global_batch();
   try {
     Request call = request;

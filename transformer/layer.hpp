@@ -260,7 +260,7 @@ struct TensorOps {
 struct LayerRun {
   TensorOps ops;
   std::int64_t layers = 0;
-  Mask mask{};          // of the attention over the sequence
+  LayerMask mask{};     // of the attention over the sequence
   KvHeads heads{};      // likewise
   bool attends = true;  // over the sequence, to all that the mask allows
   LayerBlocks blocks{};

@@ -29,7 +29,7 @@ std::string_view kind_word(const Model& model, const LayerRun& run) {
     case Mixer::attention:
       return !run.attends                        ? "frame attention"
              : run.mask.kind == MaskKind::window ? "sliding attention"
-             : !run.mask.document_ends.empty()   ? "chunked attention"
+             : run.mask.chunk > 0                ? "chunked attention"
                                                  : "full attention";
   }
   throw InternalError("no such Mixer");
@@ -44,10 +44,6 @@ std::string mask_word(const LayerRun& run) {
                           keys.picked > 0 ? fmt::format("{}", keys.picked) : "all", keys.entry);
     }
     return sees;
-  }
-  if (run.blocks.mixer == Mixer::attention && !run.mask.document_ends.empty()) {
-    return fmt::format("{}, chunks of {}", to_string(Mask{.kind = run.mask.kind}),
-                       run.mask.document_ends.front());
   }
   return run.blocks.mixer == Mixer::attention ? to_string(run.mask)
          : run.blocks.mixer == Mixer::picked

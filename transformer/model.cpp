@@ -3,6 +3,8 @@
 #include "base/error.hpp"
 #include "base/file.hpp"
 #include "base/suggest.hpp"
+#include "schedule/documents.hpp"
+#include "schedule/problem.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -33,6 +35,18 @@ void add_once(std::vector<std::string>& keys, std::string key) {
 }  // namespace
 
 std::string_view to_string(ModelKind kind) { return kind == ModelKind::llm ? "llm" : "dit"; }
+
+Mask LayerMask::over(std::int64_t tokens, std::vector<std::int64_t> document_ends) const {
+  if (chunk > 0 && chunk < tokens) {
+    document_ends = chunk_ends(std::move(document_ends), tokens, chunk);
+  }
+  return {.kind = kind, .window = window, .document_ends = std::move(document_ends)};
+}
+
+std::string to_string(const LayerMask& mask) {
+  const std::string sees = to_string(Mask{.kind = mask.kind, .window = mask.window});
+  return mask.chunk > 0 ? fmt::format("{}, chunks of {}", sees, mask.chunk) : sees;
+}
 
 ModelLibrary::ModelLibrary(const std::filesystem::path& folder) {
   std::error_code ec;

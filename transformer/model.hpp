@@ -145,6 +145,19 @@ struct LayerWeights {
   friend bool operator==(const LayerWeights&, const LayerWeights&) = default;
 };
 
+/// Which tokens those of a layer see, whatever the sequence: `kind` and `window` as in Mask.
+struct LayerMask {
+  MaskKind kind = MaskKind::causal;
+  std::int64_t window = 0;
+  std::int64_t chunk = 0;  // of so many tokens, from the first one on; 0: no chunks
+  /// In a sequence of so many tokens, packed from documents that end there (Mask::document_ends):
+  /// each has chunks of its own.
+  [[nodiscard]] Mask over(std::int64_t tokens, std::vector<std::int64_t> document_ends = {}) const;
+  friend bool operator==(const LayerMask&, const LayerMask&) = default;
+};
+/// "causal", "window:4096", "causal, chunks of 8192".
+std::string to_string(const LayerMask&);
+
 /// Of attention, beside its queries' heads.
 struct KvHeads {
   int count = 0;        // divides the queries'
@@ -184,8 +197,8 @@ struct Model {
   bool layer_scale = false;         // what a layer gives is multiplied by a number of its own
   bool rope = true;                 // positions are turned into Q and K; else added at the start
   bool attention_sinks = false;     // a learned logit for each head
-  Mask mask{};                      // causal: llm; full: dit
-  Mask narrow_mask{};               // of the layers that see a window or a chunk only
+  LayerMask mask{};                 // causal: llm; full: dit. Never chunks
+  LayerMask narrow_mask{};          // of the layers that see a window or a chunk only
   std::vector<bool> narrow_layers;  // by layer; empty: none
   std::optional<KvHeads> narrow_heads;  // of those, where theirs are others
   std::int64_t max_positions = 0;       // 0: not said

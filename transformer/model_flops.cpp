@@ -34,6 +34,11 @@ double exact_pairs(const Mask& mask, const ModelWork& work) {
   return static_cast<double>(allowed_pairs(queries, keys, mask));
 }
 
+/// What layers see that do not see all that the work's mask allows.
+Mask own_part(const LayerMask& mask, const ModelWork& work) {
+  return mask.over(work.cached + work.seq, work.mask.document_ends);
+}
+
 /// Of a layer of sparse attention, of one sequence in all passes: each query's scores of what it
 /// may see, of the `pairs` of tokens one for all of an entry, and attention to what is picked by
 /// them, to a window, or to all entries. Backward both meet picked ones alone.
@@ -87,7 +92,8 @@ ModelFlops model_flops(const Model& model, const ModelWork& work) {
     const auto frames = static_cast<double>(std::max<std::int64_t>(1, model.diffusion.frames));
     const double of_pair = pair_flops(run.ops) * batch * layers / frames;
     around += layers * flops_of(forward_ops(run.ops, all)).value();
-    masked += of_pair * (run.mask == model.mask ? pairs : exact_pairs(run.mask, work));
+    masked +=
+        of_pair * (run.mask == model.mask ? pairs : exact_pairs(own_part(run.mask, work), work));
     unmasked += of_pair * all_pairs;
     add_sparse(run.ops, layers);
   }

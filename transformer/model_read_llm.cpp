@@ -124,14 +124,10 @@ std::optional<std::string> narrow_layers(const JsonView& config, const Family& f
   }
   if (chunk || family.chunk > 0) {
     const std::int64_t tokens = chunk ? chunk->integer(1, most_tokens) : family.chunk;
-    constexpr std::int64_t most_chunks = 65'536;
-    if (model.max_positions / tokens > most_chunks) {
+    if (number == model.layers) {  // a model's own mask has no chunks
       return fmt::format("chunked attention ({} tokens)", tokens);
     }
-    model.narrow_mask = {.kind = MaskKind::causal};
-    for (std::int64_t end = tokens; end < model.max_positions; end += tokens) {
-      model.narrow_mask.document_ends.push_back(end);
-    }
+    model.narrow_mask = {.kind = MaskKind::causal, .chunk = tokens};
   } else {
     model.narrow_mask = {.kind = MaskKind::window,
                          .window = need_any(config, {"sliding_window"}).integer(1, most_tokens)};
@@ -149,7 +145,7 @@ void see_window(const JsonView& config, std::int64_t window, Model& model) {
   constexpr std::int64_t usual = 28;  // Qwen2Config
   const auto said = config.find("max_window_layers");
   const std::int64_t first = !is_qwen(config) ? 0 : said ? said->integer(0, most_layers) : usual;
-  const Mask mask{.kind = MaskKind::window, .window = window};
+  const LayerMask mask{.kind = MaskKind::window, .window = window};
   if (first == 0) {
     model.mask = mask;
   } else if (first < model.layers) {

@@ -32,8 +32,8 @@ class GraphWriter {
   GraphWriter(int tensor, int expert_groups) : tensor_(tensor), expert_groups_(expert_groups) {}
 
   /// Attentions of what is appended from now on see by this mask.
-  void see_by(const Mask& mask) {
-    std::vector<Mask>& masks = result_.masks;
+  void see_by(const LayerMask& mask) {
+    std::vector<LayerMask>& masks = result_.masks;
     const auto at = std::ranges::find(masks, mask);
     mask_ = static_cast<int>(at - masks.begin());
     if (at == masks.end()) {

@@ -16,7 +16,7 @@ struct LayerGraph {
   std::vector<int>
       units;  // by definition, rising: whose parameters are gathered together, a layer's
   std::vector<ModuleSet> modules;  // by definition: that it is part of, for recomputation
-  std::vector<Mask> masks;         // that attentions see by, by Definition::mask
+  std::vector<LayerMask> masks;    // that attentions see by, by Definition::mask
   std::string why_not;             // what of it no schedule holds yet; empty: nothing
 };
 

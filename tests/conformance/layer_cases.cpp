@@ -22,7 +22,8 @@ Model LayerCase::model(std::int64_t layers) const {
   model.attention_bias = !gated || biased;
   model.output_bias = !gated || biased;
   model.mlp_bias = !gated;
-  model.mask = attention.problem.mask;
+  const Mask& mask = attention.problem.mask;
+  model.mask = {.kind = mask.kind, .window = mask.window};
   if (latent) {
     const int turned = model.head_dim >= 16 ? 4 : 2;
     model.latent = {.q_rank = gated ? 2 * ranks : 0,
@@ -137,7 +138,11 @@ void StepCase::look_at_chunks(std::int64_t tokens) {
 Model StepCase::model() const {
   Model model = layer.model(layers());
   if (const auto& others = layer.attention.problem.other_masks; !others.empty()) {
-    model.narrow_mask = others.front();
+    const Mask& other = others.front();
+    const bool chunks = other.kind != MaskKind::window;
+    model.narrow_mask = {.kind = other.kind,
+                         .window = other.window,
+                         .chunk = chunks ? other.document_ends.front() : 0};
     for (int i = 0; i < layers(); ++i) {
       model.narrow_layers.push_back(i % 2 == 1);
     }

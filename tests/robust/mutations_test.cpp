@@ -92,7 +92,7 @@ bool use_model(const JsonView& view, std::size_t index) {
     return false;
   }
   Request request = attention_of(model.q_heads, model.kv_heads, model.head_dim);
-  request.problem.mask = model.mask;
+  request.problem.mask = model.mask.over(request.problem.seq);
   request.model = std::move(model);
   request.phase = index % 3 == 0 ? StepPhase::prefill : StepPhase::train;
   return plan_on(usual_machine(), index, std::move(request));

@@ -190,7 +190,7 @@ Case case_for(const Framework& f, const Way& way, const Model& model, const sim:
   c.request.model = model;
   c.request.problem.q_heads = 32;
   c.request.problem.kv_heads = 8;
-  c.request.problem.mask = model.mask;
+  c.request.problem.mask = model.mask.over(c.request.problem.seq);
   c.request.phase = f.trains ? StepPhase::train : StepPhase::prefill;
   const Strategy& strategy = strategies::by_name(way.strategy, "test");
   SequencePlan& plan = attention(c);

@@ -255,7 +255,7 @@ TEST_CASE("a degree that is given and that a framework lacks is no plan of it") 
   const sim::Cluster cluster = test::cluster_of("dgx-h100", 1);
   Request request = test::step_request(cluster, "wan2.1-t2v-1.3b", 8192);
   request.phase = StepPhase::prefill;
-  request.problem.mask = request.model->mask;
+  request.problem.mask = request.model->mask.over(request.problem.seq);
   request.framework = &frameworks::by_name("wan", "test");
   REQUIRE_FALSE(plan(request).candidates.empty());
   const auto rule_of = [&](const StepChoices& given) {
@@ -453,7 +453,7 @@ TEST_CASE("of a step's batch, types and memory the texts say what the plan says"
   const sim::Cluster cluster = world("dgx-h100", 2);
   const auto text = [&](std::string_view name, const Candidate& c) {
     Request request = test::step_request(cluster, "llama-3.1-8b", 65536);
-    request.problem.mask = request.model->mask;
+    request.problem.mask = request.model->mask.over(request.problem.seq);
     const Exported result = exported(named(name), request, c);
     INFO(name);
     REQUIRE(result.cannot.empty());
@@ -624,7 +624,7 @@ TEST_CASE("on one GPU diffusers is not asked for what it refuses to make") {
   const sim::Cluster cluster = world("dgx-h100", 1);
   Request request = test::step_request(cluster, "flux.1-dev", 4608);
   request.phase = StepPhase::prefill;
-  request.problem.mask = request.model->mask;
+  request.problem.mask = request.model->mask.over(request.problem.seq);
   const auto text = [&](int ulysses) {
     return exported(named("diffusers"), request,
                     candidate_of({.strategy = "ulysses", .ulysses = ulysses}))
@@ -685,7 +685,7 @@ TEST_CASE("diffusion transformers do not go to frameworks for language models, n
   const sim::Cluster cluster = world("dgx-h100", 1);
   const auto refused = [&](std::string_view framework, const std::string& model, StepPhase phase) {
     Request request = test::step_request(cluster, model, 8192);
-    request.problem.mask = request.model->mask;
+    request.problem.mask = request.model->mask.over(request.problem.seq);
     request.phase = phase;
     for (const Cannot& reason : cannot(named(framework), request)) {
       if (reason.rule == "model") {
@@ -719,7 +719,7 @@ TEST_CASE("a model's own program runs that model alone") {
   const sim::Cluster cluster = world("dgx-h100", 1);
   const auto runs = [&](std::string_view framework, const std::string& model) {
     Request request = test::step_request(cluster, model, 8192);
-    request.problem.mask = request.model->mask;
+    request.problem.mask = request.model->mask.over(request.problem.seq);
     request.phase = StepPhase::prefill;
     return cannot(named(framework), request).empty();
   };
@@ -736,7 +736,7 @@ TEST_CASE("xDiT has no tensor parallelism, cuts weights by FSDP, and branches wh
   const sim::Cluster cluster = world("dgx-h100", 1);
   Request request = test::step_request(cluster, "flux.1-dev", 4608);
   request.phase = StepPhase::prefill;
-  request.problem.mask = request.model->mask;
+  request.problem.mask = request.model->mask.over(request.problem.seq);
   request.framework = &named("xdit");
   const PlanResult result = plan(request);
   REQUIRE_FALSE(result.candidates.empty());
@@ -752,7 +752,7 @@ TEST_CASE("xDiT has no tensor parallelism, cuts weights by FSDP, and branches wh
   const auto branches = [&](const std::string& model) {
     Request guided = test::step_request(cluster, model, 4608);
     guided.phase = StepPhase::prefill;
-    guided.problem.mask = guided.model->mask;
+    guided.problem.mask = guided.model->mask.over(guided.problem.seq);
     Candidate two = candidate_of({.strategy = "ulysses", .ulysses = 4});
     two.plan.guided = true;
     two.plan.data = 2;

@@ -217,7 +217,7 @@ TEST_CASE("branches of guidance: a batch of two, two passes, or half of the GPUs
                        .q_heads = request.model->q_heads,
                        .kv_heads = request.model->kv_heads,
                        .head_dim = request.model->head_dim,
-                       .mask = request.model->mask};
+                       .mask = request.model->mask.over(75600)};
     request.cluster = &cluster;
     request.gpus = gpus;
     request.memory = Bytes(80'000'000'000);
@@ -473,7 +473,7 @@ TEST_CASE("a prefill gathers weights that do not fit, and only these") {
   const sim::Cluster cluster = cluster_of("8xrtx4090-pcie", 1);
   Request request = test::step_request(cluster, "wan2.1-t2v-14b", 32768);
   request.phase = StepPhase::prefill;
-  request.problem.mask = request.model->mask;
+  request.problem.mask = request.model->mask.over(request.problem.seq);
   request.memory = Bytes(23'000'000'000);
   request.top = 20;
   const PlanResult result = plan(request);
@@ -489,7 +489,7 @@ TEST_CASE("where all ranks have the same work, tokens stay in their order") {
   const sim::Cluster cluster = cluster_of("8xl20-pcie", 1);
   Request request = test::step_request(cluster, "hunyuanvideo", 118'800);
   request.phase = StepPhase::prefill;
-  request.problem.mask = request.model->mask;
+  request.problem.mask = request.model->mask.over(request.problem.seq);
   const SequencePlan best = plan(request).candidates.front().plan.attention;
   CHECK(best.ring > 1);
   CHECK(best.layout == Layout::contiguous);
@@ -501,7 +501,7 @@ TEST_CASE("a length that tensor ranks do not divide is padded, not refused") {
   const auto fastest = [&](std::int64_t seq) {
     Request request = test::step_request(cluster, "flux.1-dev", seq);
     request.phase = StepPhase::prefill;
-    request.problem.mask = request.model->mask;
+    request.problem.mask = request.model->mask.over(request.problem.seq);
     request.memory = Bytes(23'000'000'000);
     request.step.tensor = 2;
     const PlanResult result = plan(request);

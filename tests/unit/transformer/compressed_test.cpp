@@ -161,7 +161,7 @@ TEST_CASE("DeepSeek-V4-Flash has the weights and FLOPs that torchtitan counts") 
   const Model model =
       ModelLibrary(test::source_path("models")).load("deepseek-v4-flash", "--model");
   CHECK(model.parameters() - 40 * 256 + weights_of(predict_of(model)) == 290'942'278'866);
-  const ModelFlops flops = model_flops(model, {.seq = 4096, .mask = model.mask});
+  const ModelFlops flops = model_flops(model, {.seq = 4096, .mask = model.mask.over(4096)});
   // Of 21 layers 128 picks and 1,024 - 384 scores less, of 44 (128 * 127 / 2) / 4096 keys.
   constexpr double fewer = 21.0 * (6 * 64 * 1024 * 128 + 4 * 8192 * (1024 - 384)) +
                            44 * 6 * 64 * 1024 * (64.0 * 127 / 4096);
@@ -176,8 +176,9 @@ TEST_CASE("at a million tokens DeepSeek-V4-Flash computes and keeps a tenth of V
   const Model v32 = models.load("deepseek-v3.2", "--model");
   constexpr std::int64_t cached = 1'000'000;
   const auto flops = [&](const Model& model) {
-    return model_flops(model,
-                       {.seq = 1, .mask = model.mask, .step = StepKind::prefill, .cached = cached})
+    return model_flops(
+               model,
+               {.seq = 1, .mask = model.mask.over(1), .step = StepKind::prefill, .cached = cached})
         .causal_halved.value();
   };
   CHECK(flops(v4) / flops(v32) == Approx(0.12).epsilon(0.03));

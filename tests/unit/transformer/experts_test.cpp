@@ -342,7 +342,7 @@ TEST_CASE("layers of several kinds are found by their number") {
   const auto runs = layer_runs(gpt_oss);
   REQUIRE(runs.size() == 2);
   CHECK(runs[0].layers == 12);
-  CHECK(runs[0].mask == Mask{.kind = MaskKind::window, .window = 128});
+  CHECK(runs[0].mask == LayerMask{.kind = MaskKind::window, .window = 128});
   CHECK(runs[1].mask.kind == MaskKind::causal);
   CHECK(kinds_of_layers(gpt_oss).at(22) == 0);
   CHECK(kinds_of_layers(gpt_oss).at(23) == 1);
@@ -350,9 +350,8 @@ TEST_CASE("layers of several kinds are found by their number") {
   const auto scout = layer_runs(published("llama-4-scout-17b-16e"));
   REQUIRE(scout.size() == 2);
   CHECK(scout[0].layers == 36);
-  CHECK(scout[0].mask.allows(8191, 0));
-  CHECK_FALSE(scout[0].mask.allows(8192, 8191));
-  CHECK(scout[1].mask.allows(8192, 8191));
+  CHECK(scout[0].mask == LayerMask{.chunk = 8192});
+  CHECK(scout[1].mask == LayerMask{});
 }
 
 TEST_CASE("layers that see a window have heads of their own, and experts stand beside an MLP") {
@@ -404,6 +403,30 @@ TEST_CASE("of experts those count that a token is routed to") {
   CHECK(tiny_experts().parameters() == 2 * 960 + 168);
   CHECK(tiny_experts().active_parameters() == 2 * (960 - 288) + 168);
   CHECK(flops.model_6n.value() == 6.0 * 4 * (2 * (960 - 288) + 168));
+}
+
+TEST_CASE("chunks cut every document, and a sequence however long") {
+  const LayerMask chunks{.chunk = 4};
+  CHECK(chunks.over(4) == Mask{});
+  CHECK(chunks.over(10).document_ends == std::vector<std::int64_t>{4, 8, 10});
+  CHECK(chunks.over(10, {5, 7, 10}).document_ends == std::vector<std::int64_t>{4, 5, 7, 10});
+  CHECK(LayerMask{.window = 3}.over(10, {5, 10}) == Mask{.window = 3, .document_ends = {5, 10}});
+  CHECK(to_string(chunks) == "causal, chunks of 4");
+}
+
+TEST_CASE("a layer that sees chunks has the FLOPs of its pairs, beyond the model's positions too") {
+  // 2 layers, the first sees 2 of 8 tokens: 4 * 3 pairs; the second half of 64. 32 FLOPs a pair.
+  Model model = tiny_model();
+  model.max_positions = 4;
+  model.narrow_mask = {.chunk = 2};
+  model.narrow_layers = {true, false};
+  ModelWork work{.seq = 8, .mask = {.kind = MaskKind::causal}};
+  const double all_causal = model_flops(tiny_model(), work).causal_halved.value();
+  CHECK(all_causal - model_flops(model, work).causal_halved.value() == 3 * 32 * (32 - 12));
+  // Documents of 3, 1 and 4 tokens: 6 + 1 + 10 pairs, in chunks 3 + 1, 1 and 3 + 3.
+  work.mask.document_ends = {3, 4, 8};
+  const double all_packed = model_flops(tiny_model(), work).causal_halved.value();
+  CHECK(all_packed - model_flops(model, work).causal_halved.value() == 3 * 32 * (17 - 11));
 }
 
 TEST_CASE("a layer with a window has the FLOPs of its pairs") {

@@ -217,7 +217,7 @@ TEST_CASE("what a config leaves open is listed as assumed") {
 }
 
 TEST_CASE("a sliding window counts only where it is switched on and narrower than the positions") {
-  const Mask window{.kind = MaskKind::window, .window = 4096};
+  const LayerMask window{.kind = MaskKind::window, .window = 4096};
   CHECK(llama(R"({"sliding_window": 4096})").mask == window);
   CHECK(llama(R"({"sliding_window": 131072})").mask.kind == MaskKind::causal);
   CHECK(llama(R"({"sliding_window": 4096, "use_sliding_window": false})").mask.kind ==
@@ -235,7 +235,7 @@ TEST_CASE("layers that slide stand in the list of layers") {
   const Model half = two(R"("sliding_attention", "full_attention")", R"(, "sliding_window": 512)");
   CHECK(half.not_costed.empty());
   CHECK(half.narrow_layers == std::vector<bool>{true, false});
-  CHECK(half.narrow_mask == Mask{.kind = MaskKind::window, .window = 512});
+  CHECK(half.narrow_mask == LayerMask{.kind = MaskKind::window, .window = 512});
   CHECK(half.mask.kind == MaskKind::causal);
   const Model all =
       two(R"("sliding_attention", "sliding_attention")", R"(, "sliding_window": 512)");
@@ -258,7 +258,7 @@ TEST_CASE("layers that slide are each but the so many-th where there is no list"
   };
   const Model model = gemma(R"(, "sliding_window_pattern": 6)");
   CHECK(model.parameters() == 999'885'952);
-  CHECK(model.narrow_mask == Mask{.kind = MaskKind::window, .window = 512});
+  CHECK(model.narrow_mask == LayerMask{.kind = MaskKind::window, .window = 512});
   CHECK(model.mask.kind == MaskKind::causal);
   std::vector<bool> narrow(26, true);
   for (const std::size_t global : {5, 11, 17, 23}) {
@@ -298,6 +298,9 @@ TEST_CASE("a list of kinds that are all attention is no mix, and a null no chunk
   };
   CHECK(scout("") == 32);
   CHECK(scout(R"(, "attention_chunk_size": null)") == 0);
+  const Model open = llama(R"({"model_type": "llama4_text", "max_position_embeddings": null})");
+  CHECK(open.narrow_mask == LayerMask{.chunk = 8192});  // however long a sequence may be
+  CHECK(std::ranges::count(open.narrow_layers, true) == 24);
 }
 
 TEST_CASE("an MLP's activation is what the config, its family or its gate say") {
