@@ -21,7 +21,7 @@ std::optional<JsonView> find_any(const JsonView& config, Names names) {
   return std::nullopt;
 }
 
-JsonView need_any(const JsonView& config, NameList names) {
+JsonView need_any(const JsonView& config, Names names) {
   if (auto found = find_any(config, names)) {
     return *found;
   }
@@ -34,6 +34,12 @@ JsonView need_any(const JsonView& config, NameList names) {
 bool flag(const JsonView& config, std::string_view key, bool otherwise) {
   const auto found = config.find(key);
   return found ? found->boolean() : otherwise;
+}
+
+std::string activation_name(const JsonView& config) {
+  const auto said = find_any(
+      config, {"hidden_act", "hidden_activation", "activation_function", "mlp_hidden_act"});
+  return said && said->value().is_string() ? said->string() : "";
 }
 
 PerLayer per_layer(const JsonView& view, std::int64_t max) {
@@ -54,7 +60,7 @@ PerLayer per_layer(const JsonView& view, std::int64_t max) {
 
 std::optional<std::string> experts(const JsonView& config) {
   const auto count = find_any(config, expert_counts);
-  if (!count) {
+  if (!count || count->value() == 0) {
     return std::nullopt;
   }
   const PerLayer number = per_layer(*count, most_experts);

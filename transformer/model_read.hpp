@@ -35,9 +35,15 @@ inline std::optional<JsonView> find_any(const JsonView& config, NameList names) 
   return find_any(config, Names(names.begin(), names.size()));
 }
 /// The same; missing is an error that lists the names.
-JsonView need_any(const JsonView& config, NameList names);
+JsonView need_any(const JsonView& config, Names names);
+inline JsonView need_any(const JsonView& config, NameList names) {
+  return need_any(config, Names(names.begin(), names.size()));
+}
 /// True if the key is there and true; `otherwise` if it is missing.
 bool flag(const JsonView& config, std::string_view key, bool otherwise = false);
+
+/// Of an MLP or of experts; "" where it is not said.
+std::string activation_name(const JsonView& config);
 
 /// A count that may be one number for all layers, or a list with one for each.
 struct PerLayer {
@@ -46,12 +52,19 @@ struct PerLayer {
 };
 PerLayer per_layer(const JsonView& view, std::int64_t max);
 
-inline constexpr std::array<std::string_view, 5> expert_counts{
-    "num_local_experts", "num_experts", "n_routed_experts", "num_routed_experts",
-    "moe_num_experts"};
-inline constexpr std::array<std::string_view, 8> experts_per_token{
-    "num_experts_per_tok", "num_activated_experts", "moe_topk", "moe_top_k",
-    "experts_per_token",   "top_k_experts",         "moe_k",    "num_experts_per_token"};
+inline constexpr std::array<std::string_view, 6> expert_counts{
+    "num_local_experts",  "num_experts",     "n_routed_experts",
+    "num_routed_experts", "moe_num_experts", "moe_num_primary_experts"};
+inline constexpr std::array<std::string_view, 9> experts_per_token{
+    "num_experts_per_tok",
+    "num_activated_experts",
+    "moe_topk",
+    "moe_top_k",
+    "experts_per_token",
+    "top_k_experts",
+    "moe_k",
+    "num_experts_per_token",
+    "moe_num_active_primary_experts"};
 
 /// "mixture of experts (8 experts, top 2)", when there is more than one expert.
 std::optional<std::string> experts(const JsonView& config);

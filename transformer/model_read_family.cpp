@@ -1,5 +1,7 @@
 #include "transformer/model_read_family.hpp"
 
+#include "transformer/model_read.hpp"
+
 #include <array>
 #include <string>
 
@@ -11,8 +13,10 @@ constexpr std::array families{
     Family{.model_type = "mistral"},
     Family{.model_type = "mixtral"},
     Family{.model_type = "phi3"},
+    Family{.model_type = "bitnet", .tied = true},
     Family{.model_type = "seed_oss", .attention_bias = true},
     Family{.model_type = "smollm3", .tied = true},
+    Family{.model_type = "qwen", .both_halves = true, .attention_bias = true},
     Family{.model_type = "qwen2", .attention_bias = true},
     Family{.model_type = "qwen2_5_vl_text", .attention_bias = true},
     Family{.model_type = "qwen2_vl_text", .attention_bias = true},
@@ -45,6 +49,16 @@ constexpr std::array families{
            .norm_bias = true,
            .tied = true,
            .learned_positions = true},
+    Family{.model_type = "gpt_bigcode",
+           .gated_mlp = false,
+           .attention_bias = true,
+           .output_bias = true,
+           .mlp_bias = true,
+           .norm_bias = true,
+           .tied = true,
+           .learned_positions = true},
+    Family{.model_type = "gptj", .gated_mlp = false, .mlp_bias = true, .norm_bias = true},
+    Family{.model_type = "codegen", .gated_mlp = false, .mlp_bias = true, .norm_bias = true},
     Family{.model_type = "opt",
            .gated_mlp = false,
            .attention_bias = true,
@@ -77,6 +91,8 @@ constexpr std::array families{
     Family{.model_type = "xlm-roberta", .encoder = true},
     Family{.model_type = "modernbert", .encoder = true},
     Family{.model_type = "deberta-v2", .encoder = true},
+    Family{.model_type = "camembert", .encoder = true},
+    Family{.model_type = "esm", .encoder = true},
     Family{.model_type = "gpt_neox",
            .gated_mlp = false,
            .attention_bias = true,
@@ -149,6 +165,13 @@ constexpr std::array families{
            .hybrid = read_gated_delta},
 };
 
+/// What configs of before Llama have, and activations that come without a gate.
+bool lacks_gate(const JsonView& config) {
+  const std::string name = activation_name(config);
+  const bool older = find_any(config, {"activation_function", "n_embd"}).has_value();
+  return (older && name.find("glu") == std::string::npos) || name == "relu2" || name == "xielu";
+}
+
 }  // namespace
 
 Family family_of(const JsonView& config, Model& model) {
@@ -159,12 +182,12 @@ Family family_of(const JsonView& config, Model& model) {
       return family;
     }
   }
-  model.assumed.push_back(
-      name.empty() ? "layers like Llama's: gated MLP, RMSNorm, no biases (no model_type)"
-                   : fmt::format("layers like Llama's: gated MLP, RMSNorm, no biases (model_type "
-                                 "'{}' is not in the table)",
-                                 name));
-  return {};
+  const Family other{.gated_mlp = !lacks_gate(config)};
+  model.assumed.push_back(fmt::format(
+      "layers like Llama's: {}, RMSNorm, no biases ({})",
+      other.gated_mlp ? "gated MLP" : "MLP without a gate",
+      name.empty() ? "no model_type" : fmt::format("model_type '{}' is not in the table", name)));
+  return other;
 }
 
 }  // namespace spp::model_keys

@@ -15,6 +15,7 @@ namespace spp::model_keys {
 struct Family {
   std::string_view model_type;
   bool gated_mlp = true;
+  bool both_halves = false;                // the MLP's width counts gate and up together
   std::optional<Activation> activation{};  // whatever the config says
   double activation_limit = 0;             // unless it says another (swiglu_limit)
   bool attention_bias = false;
@@ -43,7 +44,8 @@ struct Family {
   ReadHybrid hybrid = nullptr;    // of layers of several kinds that are costed, or some of them
 };
 
-/// By model_type; one that is not in the table is like Llama, which Model::assumed then says.
+/// By model_type; one that is not in the table is like Llama, with a gate or without one as its
+/// keys have it, which Model::assumed then says.
 Family family_of(const JsonView& config, Model& model);
 
 }  // namespace spp::model_keys

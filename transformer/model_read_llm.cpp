@@ -1,222 +1,22 @@
 // Decoders, whatever their layers: one reader, hence one file. What a config leaves to the code of
-// its model_type: model_read_family.cpp. What layers of attention and MLP or experts cannot express
-// becomes a reason not to cost the model.
+// its model_type: model_read_family.cpp. What layers see: model_read_kinds.cpp. What layers of
+// attention and MLP or experts cannot express becomes a reason not to cost the model.
 #include "base/error.hpp"
 #include "transformer/model_read.hpp"
 #include "transformer/model_read_family.hpp"
-
-#include <fmt/ranges.h>
+#include "transformer/model_read_kinds.hpp"
 
 #include <algorithm>
-#include <map>
 
 namespace spp::model_keys {
 namespace {
 
+constexpr std::array<std::string_view, 4> head_counts{"num_attention_heads", "n_head", "n_heads",
+                                                      "num_heads"};
+constexpr std::array<std::string_view, 5> mlp_widths{"intermediate_size", "n_inner", "ffn_dim",
+                                                     "ffn_hidden_size", "d_ff"};
 constexpr std::array<std::string_view, 2> expert_widths{"moe_intermediate_size",
                                                         "moe_ffn_hidden_size"};
-
-/// How often each word occurs: "48 linear_attention, 16 full_attention".
-std::string counted(const std::map<std::string, std::int64_t>& words) {
-  std::vector<std::pair<std::int64_t, std::string>> order;
-  order.reserve(words.size());
-  for (const auto& [word, count] : words) {
-    order.emplace_back(-count, word);
-  }
-  std::sort(order.begin(), order.end());
-  std::vector<std::string> parts;
-  parts.reserve(order.size());
-  for (const auto& [count, word] : order) {
-    parts.push_back(fmt::format("{} {}", -count, word));
-  }
-  return fmt::format("{}", fmt::join(parts, ", "));
-}
-
-/// Kinds of layers with their number, from a published list or from our wrapper's count.
-std::map<std::string, std::int64_t> layer_kinds(const JsonView& config,
-                                                const std::optional<JsonView>& wrapper) {
-  std::map<std::string, std::int64_t> kinds;
-  if (const auto list = find_any(config, {"layer_types", "layers_block_type"})) {
-    for (const JsonView& layer : list->elements()) {
-      ++kinds[layer.string()];
-    }
-  } else if (const auto count = wrapper ? wrapper->find("layer_types_count") : std::nullopt) {
-    if (!count->value().is_object()) {
-      count->fail("is not an object of kind: number of layers");
-    }
-    for (const auto& [kind, layers] : count->members()) {
-      kinds[kind] = layers.integer(1, most_layers);
-    }
-  }
-  return kinds;
-}
-
-/// Qwen2Config and Qwen3Config switch their window on, and have it from a layer on.
-bool is_qwen(const JsonView& config) {
-  const auto type = config.find("model_type");
-  return type && type->string().starts_with("qwen");
-}
-
-/// One window for all layers that have one; none if it is switched off or wider than the positions.
-std::optional<std::int64_t> active_window(const JsonView& config, const Model& model) {
-  const auto window = config.find("sliding_window");
-  if (!window || window->value() == 0 || !flag(config, "use_sliding_window", !is_qwen(config))) {
-    return std::nullopt;
-  }
-  const std::int64_t tokens = window->integer(1, most_tokens);
-  if (model.max_positions > 0 && tokens >= model.max_positions) {
-    return std::nullopt;
-  }
-  return tokens;
-}
-
-bool sees_everything(const std::string& kind) {
-  return kind == "full_attention" || kind == "attention";
-}
-bool sees_a_part(const std::string& kind) {
-  return kind == "sliding_attention" || kind == "chunked_attention";
-}
-
-/// Each so many-th layer sees everything, the others a part; 0: not so.
-std::int64_t full_every(const JsonView& config, const Family& family) {
-  const auto pattern = config.find("sliding_window_pattern");
-  return pattern && pattern->value().is_number() ? pattern->integer(1, most_layers)
-                                                 : family.full_every;
-}
-
-/// Which layers see a part only, and what; nothing where no layer does. A reason where the order of
-/// the kinds is not known.
-std::optional<std::string> narrow_layers(const JsonView& config, const Family& family,
-                                         const std::map<std::string, std::int64_t>& kinds,
-                                         Model& model) {
-  const auto list = find_any(config, {"layer_types", "layers_block_type"});
-  std::vector<bool> narrow;
-  if (list) {
-    for (const JsonView& layer : list->elements()) {
-      narrow.push_back(sees_a_part(layer.string()));
-    }
-  } else if (const auto pattern = config.find("sliding_window_pattern");
-             pattern && pattern->value().is_string()) {
-    return fmt::format("a mix of layers (sliding_window_pattern {})", pattern->string());
-  } else if (const std::int64_t every = full_every(config, family); every > 1) {
-    for (std::int64_t i = 0; i < model.layers; ++i) {
-      narrow.push_back((i + 1) % every != 0);
-    }
-  }
-  if (list && static_cast<std::int64_t>(narrow.size()) != model.layers) {
-    list->fail(fmt::format("{} kinds for {} layers", narrow.size(), model.layers));
-  }
-  const auto number = std::count(narrow.begin(), narrow.end(), true);
-  std::int64_t said = 0;
-  for (const auto& [kind, count] : kinds) {
-    said += sees_a_part(kind) ? count : 0;
-  }
-  if (!kinds.empty() && said != number) {
-    return fmt::format("a mix of layers ({})", counted(kinds));
-  }
-  if (number == 0) {
-    return std::nullopt;
-  }
-  const auto chunk = config.find("attention_chunk_size");
-  const bool no_chunks = !chunk && config.value().contains("attention_chunk_size");
-  if (no_chunks && family.chunk > 0) {
-    return std::nullopt;  // a null: all layers see everything
-  }
-  if (chunk || family.chunk > 0) {
-    const std::int64_t tokens = chunk ? chunk->integer(1, most_tokens) : family.chunk;
-    if (number == model.layers) {  // a model's own mask has no chunks
-      return fmt::format("chunked attention ({} tokens)", tokens);
-    }
-    model.narrow_mask = {.kind = MaskKind::causal, .chunk = tokens};
-  } else {
-    model.narrow_mask = {.kind = MaskKind::window,
-                         .window = need_any(config, {"sliding_window"}).integer(1, most_tokens)};
-  }
-  if (number == model.layers) {
-    model.mask = model.narrow_mask;
-  } else {
-    model.narrow_layers = std::move(narrow);
-  }
-  return std::nullopt;
-}
-
-/// All layers, or those from max_window_layers on.
-void see_window(const JsonView& config, std::int64_t window, Model& model) {
-  constexpr std::int64_t usual = 28;  // Qwen2Config
-  const auto said = config.find("max_window_layers");
-  const std::int64_t first = !is_qwen(config) ? 0 : said ? said->integer(0, most_layers) : usual;
-  const LayerMask mask{.kind = MaskKind::window, .window = window};
-  if (first == 0) {
-    model.mask = mask;
-  } else if (first < model.layers) {
-    model.narrow_mask = mask;
-    for (std::int64_t i = 0; i < model.layers; ++i) {
-      model.narrow_layers.push_back(i >= first);
-    }
-  }
-}
-
-/// What says of some layers that they are of kinds which only the code of their makers knows.
-inline constexpr std::array<std::string_view, 6> foreign_layers{
-    "attn_type_list",         "linear_attn_config",         "hybrid_layer_pattern",
-    "cross_attention_layers", "global_attn_every_n_layers", "attn_layer_indices"};
-
-/// MiniMax lists 1 for attention, 0 for linear attention; M2 has the first alone.
-bool says_kinds(const JsonView& config, std::string_view key) {
-  const auto said = config.find(key);
-  if (!said || key != "attn_type_list" || !said->value().is_array()) {
-    return said.has_value();
-  }
-  const Json& kinds = said->value();
-  return !std::all_of(kinds.begin(), kinds.end(), [](const Json& kind) { return kind == 1; });
-}
-
-void mixed_layers(const JsonView& config, const std::optional<JsonView>& wrapper,
-                  const Family& family, Model& model, std::vector<std::string>& reasons) {
-  const auto pattern = hybrid_pattern(config, wrapper);
-  const auto kinds = layer_kinds(config, wrapper);
-  const bool known = std::all_of(kinds.begin(), kinds.end(), [](const auto& kind) {
-    return sees_everything(kind.first) || sees_a_part(kind.first);
-  });
-  if (pattern) {
-    std::map<std::string, std::int64_t> letters;
-    for (const char c : pattern->string()) {
-      ++letters[c == 'M'   ? "Mamba"
-                : c == '*' ? "attention"
-                : c == '-' ? "MLP"
-                : c == 'E' ? "expert"
-                           : "other"];
-    }
-    reasons.push_back(fmt::format("a mix of layers ({})", counted(letters)));
-  } else if (!known) {
-    reasons.push_back(fmt::format("a mix of layers ({})", counted(kinds)));
-  } else if (const auto interval = config.find("full_attention_interval");
-             interval && interval->integer(1, most_layers) > 1) {
-    reasons.push_back(fmt::format("a mix of layers (full attention every {} layers)",
-                                  interval->integer(1, most_layers)));
-  } else if (find_any(config, {"ssm_state_size", "mamba_num_heads", "mamba_d_state",
-                               "attn_layer_period", "block_configs"})) {
-    reasons.emplace_back("a mix of layers (state-space or one by one)");
-  } else if (const auto foreign = std::ranges::find_if(
-                 foreign_layers, [&](std::string_view key) { return says_kinds(config, key); });
-             foreign != foreign_layers.end()) {
-    reasons.push_back(fmt::format("a mix of layers ({})", *foreign));
-  } else if (auto reason = narrow_layers(config, family, kinds, model)) {
-    reasons.push_back(std::move(*reason));
-  } else if (kinds.empty() && full_every(config, family) == 0) {
-    if (const auto window = active_window(config, model)) {
-      see_window(config, *window, model);
-    }
-    if (const auto chunk = config.find("attention_chunk_size")) {
-      reasons.push_back(
-          fmt::format("chunked attention ({} tokens)", chunk->integer(1, most_tokens)));
-    }
-  }
-  if (const auto topk = config.find("index_topk")) {
-    reasons.push_back(
-        fmt::format("sparse attention (index_topk {})", topk->integer(1, most_tokens)));
-  }
-}
 
 /// Which layers have experts: behind the first ones all, or each so many-th. A reason for others.
 std::optional<std::string> read_expert_layers(const JsonView& config, std::int64_t layers,
@@ -251,6 +51,9 @@ void read_experts(const JsonView& config, const Family& family, Model& model,
                   std::vector<std::string>& reasons) {
   const auto count = find_any(config, expert_counts);
   const auto text = experts(config);
+  if (!count && find_any(config, expert_widths)) {
+    reasons.emplace_back("a mixture of experts without their number");
+  }
   if (!text) {
     return;
   }
@@ -305,43 +108,18 @@ void read_experts(const JsonView& config, const Family& family, Model& model,
   }
 }
 
-/// Keys of layers that only the code of their makers knows, and what they have.
-struct ForeignPart {
-  std::string_view key, what;
-  double above = -1;  // as a number it says so from here on; false never does
-};
-inline constexpr std::array foreign_parts{
-    ForeignPart{"zero_expert_num",
-                "two attentions and MLPs a layer beside experts, some of which are none"},
-    ForeignPart{"share_q_dim", "attention whose queries come from a shared latent"},
-    ForeignPart{"num_attention_groups", "attention in groups (num_attention_groups)"},
-    ForeignPart{"parallel_attn_mlp_res", "an MLP beside all experts (parallel_attn_mlp_res)"},
-    ForeignPart{"layer_group_size", "a mix of layers (layer_group_size)", 1},
-    ForeignPart{"altup_num_inputs", "alternating updates (altup_num_inputs)", 0},
-    ForeignPart{"num_attention_heads_per_layer",
-                "attention of different shape from layer to layer"},
-    ForeignPart{"use_cla", "layers that use the keys of others (use_cla)", 0}};
-
-bool has(const JsonView& config, const ForeignPart& part) {
-  const auto said = config.find(part.key);
-  if (!said || said->value() == false) {
-    return false;
-  }
-  return !said->value().is_number() || said->number() > part.above;
-}
-
-/// What such layers cannot express.
-std::vector<std::string> reasons_against(const JsonView& config,
-                                         const std::optional<JsonView>& wrapper,
-                                         const Family& family, Model& model, bool varying) {
+/// What the layers that were read cannot express.
+std::vector<std::string> reasons_by_layers(const JsonView& config,
+                                           const std::optional<JsonView>& wrapper,
+                                           const Family& family, Model& model, bool varying) {
   std::vector<std::string> reasons;
   read_experts(config, family, model, reasons);
-  if (family.hybrid == nullptr) {
-    mixed_layers(config, wrapper, family, model, reasons);
-  } else if (auto reason = family.hybrid({.config = config,
-                                          .wrapper = wrapper,
-                                          .config_class = family.config_class,
-                                          .model = model})) {
+  auto reason = family.hybrid == nullptr ? read_masks(config, wrapper, family, model)
+                                         : family.hybrid({.config = config,
+                                                          .wrapper = wrapper,
+                                                          .config_class = family.config_class,
+                                                          .model = model});
+  if (reason) {
     reasons.push_back(std::move(*reason));
   }
   const bool two_shapes = family.hybrid == nullptr &&
@@ -349,16 +127,10 @@ std::vector<std::string> reasons_against(const JsonView& config,
   if (varying || two_shapes) {
     reasons.emplace_back("attention of different shape from layer to layer");
   }
-  if (flag(config, "is_encoder_decoder")) {
-    reasons.emplace_back("an encoder with a decoder");
-  }
-  if (family.encoder) {
-    reasons.emplace_back("an encoder");
-  }
-  const auto part =
-      std::ranges::find_if(foreign_parts, [&](const ForeignPart& p) { return has(config, p); });
-  if (part != foreign_parts.end()) {
-    reasons.emplace_back(part->what);
+  if (const auto width = config.find("word_embed_proj_dim");
+      width && width->integer(1, most_width) != model.hidden) {
+    reasons.push_back(fmt::format("an embedding of another width (word_embed_proj_dim {})",
+                                  width->value().dump()));
   }
   return reasons;
 }
@@ -416,9 +188,8 @@ void read_latent(const JsonView& config, Model& model) {
 }
 
 void read_heads(const JsonView& config, const Family& family, Model& model, bool& varying) {
-  const NameList names{"num_attention_heads", "n_head", "n_heads", "num_heads"};
-  const bool by_family = family.q_heads > 0 && !find_any(config, names);
-  const JsonView heads = by_family ? config : need_any(config, names);
+  const bool by_family = family.q_heads > 0 && !find_any(config, head_counts);
+  const JsonView heads = by_family ? config : need_any(config, head_counts);
   const PerLayer q = by_family ? PerLayer{.value = family.q_heads} : per_layer(heads, most_heads);
   model.q_heads = static_cast<int>(q.value);
   model.kv_heads = by_family ? family.kv_heads : model.q_heads;
@@ -442,15 +213,19 @@ void read_heads(const JsonView& config, const Family& family, Model& model, bool
         .fail(fmt::format("{} key/value heads do not divide {} attention heads", model.kv_heads,
                           model.q_heads));
   }
+  const auto part_of_latent = [&](std::string_view key) {  // 0: no latent attention
+    const auto dim = config.find(key);
+    return dim ? dim->integer(0, most_head_dim) : 0;
+  };
+  const std::int64_t rope = part_of_latent("qk_rope_head_dim");
+  const std::int64_t nope = part_of_latent("qk_nope_head_dim");
   if (const auto dim =
           find_any(config, {"head_dim", "attention_head_dim", "d_kv", "kv_channels"})) {
     model.head_dim = static_cast<int>(dim->integer(1, most_head_dim));
   } else if (family.head_dim > 0) {
     model.head_dim = family.head_dim;
-  } else if (const auto rope = config.find("qk_rope_head_dim");
-             rope && config.find("qk_nope_head_dim")) {
-    model.head_dim = static_cast<int>(rope->integer(1, most_head_dim) +
-                                      config.at("qk_nope_head_dim").integer(1, most_head_dim));
+  } else if (rope > 0 && nope > 0) {
+    model.head_dim = static_cast<int>(rope + nope);
   } else if (model.hidden % model.q_heads != 0) {
     heads.fail(fmt::format("{} heads do not divide the hidden size {}, and there is no head_dim",
                            model.q_heads, model.hidden));
@@ -460,10 +235,9 @@ void read_heads(const JsonView& config, const Family& family, Model& model, bool
 }
 
 void read_mlp(const JsonView& config, const Family& family, Model& model, bool& varying) {
-  if (const auto ffn = find_any(
-          config, {"intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "d_ff"})) {
+  if (const auto ffn = find_any(config, mlp_widths)) {
     const PerLayer width = per_layer(*ffn, most_ffn);
-    model.ffn = width.value;
+    model.ffn = family.both_halves ? width.value / 2 : width.value;
     varying = varying || width.varies;
   } else if (const auto moe = find_any(config, expert_widths)) {
     model.ffn = per_layer(*moe, most_ffn).value;
@@ -471,7 +245,7 @@ void read_mlp(const JsonView& config, const Family& family, Model& model, bool& 
     model.ffn = 4 * model.hidden;
     model.assumed.emplace_back("MLP width 4 x hidden (no width of it)");
   } else {
-    (void)need_any(config, {"intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"});
+    (void)need_any(config, mlp_widths);
   }
 }
 
@@ -489,10 +263,8 @@ Activation activation_of(std::string_view name) {
 }
 
 void read_activation(const JsonView& config, const Family& family, Model& model) {
-  const auto said = find_any(
-      config, {"hidden_act", "hidden_activation", "activation_function", "mlp_hidden_act"});
-  const std::string name = said && said->value().is_string() ? said->string() : "";
-  model.gated_mlp = family.gated_mlp && name != "xielu" && name != "relu2";
+  const std::string name = activation_name(config);
+  model.gated_mlp = family.gated_mlp;
   model.activation = family.activation ? *family.activation
                      : !name.empty()   ? activation_of(name)
                      : model.gated_mlp ? Activation::silu
@@ -509,7 +281,8 @@ void read_decoder(const JsonView& config, const std::optional<JsonView>& wrapper
   bool varying = false;
   model.kind = ModelKind::llm;
   model.mask = {.kind = MaskKind::causal};
-  model.hidden = need_any(config, {"hidden_size", "n_embd", "d_model"}).integer(1, most_width);
+  model.hidden =
+      need_any(config, {"hidden_size", "n_embd", "n_embed", "d_model"}).integer(1, most_width);
   model.layers = need_any(config, {"num_hidden_layers", "n_layer", "n_layers", "num_layers"})
                      .integer(1, most_layers);
   const NameList vocabularies{"vocab_size", "n_vocab", "padded_vocab_size"};
@@ -520,10 +293,20 @@ void read_decoder(const JsonView& config, const std::optional<JsonView>& wrapper
                                                "max_sequence_length", "seq_length"})) {
     model.max_positions = positions->integer(1, most_tokens);
   }
+  if (const auto foreign = reasons_by_keys(config, wrapper, outer, family); !foreign.empty()) {
+    if (find_any(config, head_counts)) {
+      read_heads(config, family, model, varying);
+    }
+    if (find_any(config, mlp_widths)) {
+      read_mlp(config, family, model, varying);
+    }
+    model.assumed.clear();  // nothing is computed from it
+    model.not_costed = not_costed_line(foreign);
+    return;
+  }
   read_heads(config, family, model, varying);
   read_latent(config, model);
   read_mlp(config, family, model, varying);
-
   read_activation(config, family, model);
   model.attention_bias = flag(config, "attention_bias", family.attention_bias);
   // Llama's attention_bias means all four projections; Qwen2 has it on Q, K and V only.
@@ -558,7 +341,7 @@ void read_decoder(const JsonView& config, const std::optional<JsonView>& wrapper
         "--gemm-format",
         method ? ": " + method->string() : std::string()));
   }
-  const auto reasons = reasons_against(config, wrapper, family, model, varying);
+  const auto reasons = reasons_by_layers(config, wrapper, family, model, varying);
   if (!reasons.empty()) {
     count_weights(config, wrapper, family, model);
     model.not_costed = not_costed_line(reasons);

@@ -155,6 +155,40 @@ TEST_CASE("configs of older families say what their code does") {
       "vocab_size": 65024})");
   CHECK(static_cast<double>(falcon.parameters()) == Catch::Approx(6.92e9).epsilon(0.001));
   CHECK(falcon.kv_heads == 1);
+  const Model starcoder = config(R"({"model_type": "gpt_bigcode", "multi_query": true,
+      "activation_function": "gelu_pytorch_tanh", "n_embd": 6144, "n_head": 48, "n_inner": 24576,
+      "n_layer": 40, "n_positions": 8192, "vocab_size": 49152})");
+  CHECK(starcoder.parameters() == 15'517'456'384);
+  const Model gptj = config(R"({"model_type": "gptj", "n_embd": 4096, "n_head": 16,
+      "n_inner": null, "n_layer": 28, "n_positions": 2048, "vocab_size": 50400})");
+  CHECK(static_cast<double>(gptj.parameters()) == Catch::Approx(6.05e9).epsilon(0.001));
+  const Model codegen = config(R"({"model_type": "codegen", "n_embd": 6144, "n_head": 24,
+      "n_inner": null, "n_layer": 34, "n_positions": 2048, "vocab_size": 51200})");
+  CHECK(static_cast<double>(codegen.parameters()) == Catch::Approx(16.03e9).epsilon(0.005));
+  const Model qwen = config(R"({"model_type": "qwen", "hidden_size": 4096,
+      "intermediate_size": 22016, "kv_channels": 128, "num_attention_heads": 32,
+      "num_hidden_layers": 32, "vocab_size": 151936, "tie_word_embeddings": false})");
+  CHECK(static_cast<double>(qwen.parameters()) == Catch::Approx(7.72e9).epsilon(0.001));
+  const Model bloom_176b = config(R"({"model_type": "bloom", "n_embed": 14336, "n_layer": 70,
+      "num_attention_heads": 112, "seq_length": 2048, "vocab_size": 250880})");
+  CHECK(static_cast<double>(bloom_176b.parameters()) == Catch::Approx(176.25e9).epsilon(0.001));
+  const Model bitnet = config(R"({"model_type": "bitnet", "hidden_act": "relu2",
+      "hidden_size": 2560, "intermediate_size": 6912, "num_attention_heads": 20,
+      "num_hidden_layers": 30, "num_key_value_heads": 5, "tie_word_embeddings": true,
+      "vocab_size": 128256})");
+  CHECK(static_cast<double>(bitnet.parameters()) == Catch::Approx(2.41e9).epsilon(0.002));
+  CHECK(bitnet.activation == Activation::squared_relu);
+  CHECK(bitnet.assumed.empty());
+}
+
+TEST_CASE(
+    "types that are not in the table have a gate unless their keys or activation speak against") {
+  const auto gated = [](std::string_view patch) { return llama(patch).gated_mlp; };
+  CHECK(gated(R"({"model_type": "newcomer"})"));
+  CHECK_FALSE(gated(R"({"model_type": "newcomer", "activation_function": "gelu_new"})"));
+  CHECK(gated(R"({"model_type": "newcomer", "activation_function": "swiglu"})"));
+  CHECK_FALSE(gated(R"({"model_type": "newcomer", "hidden_size": null, "n_embd": 4096})"));
+  CHECK_FALSE(gated(R"({"model_type": "newcomer", "hidden_act": "relu2"})"));
 }
 
 TEST_CASE("what only a maker's code knows of layers is refused, whatever the model_type") {
@@ -163,10 +197,52 @@ TEST_CASE("what only a maker's code knows of layers is refused, whatever the mod
     CHECK(llama(fmt::format(R"({{"model_type": "theirs", "{}": [1, 0]}})", key)).not_costed ==
           fmt::format("a mix of layers ({}) is not costed yet", key));
   }
-  CHECK(llama(R"({"model_type": "bert"})").not_costed == "an encoder is not costed yet");
+  for (const std::string_view key :
+       {"state_size", "ssm_cfg", "block_types", "_block_types", "mixer_types", "sparse_config",
+        "full_attn_idxs", "sliding_window_layout", "attn_mode", "attention_types"}) {
+    CHECK(llama(fmt::format(R"({{"{}": [0, 1]}})", key)).not_costed ==
+          fmt::format("a mix of layers ({}) is not costed yet", key));
+  }
+  CHECK(llama(R"({"sparse_config": null})").not_costed.empty());
+  CHECK(llama(R"({"model_type": "opt", "word_embed_proj_dim": 512})").not_costed ==
+        "an embedding of another width (word_embed_proj_dim 512) is not costed yet");
+  CHECK(llama(R"({"model_type": "opt", "word_embed_proj_dim": 4096})").not_costed.empty());
   CHECK_THAT(
       test::message_of<InputError>([] { (void)llama(R"({"layer_types": ["full_attention"]})"); }),
       Catch::Matchers::ContainsSubstring("layer_types: 1 kinds for 32 layers"));
+}
+
+TEST_CASE("encoders are known by their type, their class and what they attend to") {
+  for (const std::string_view patch :
+       {R"({"model_type": "bert"})", R"({"model_type": "esm"})",
+        R"({"model_type": "newcomer", "architectures": ["NewcomerForMaskedLM"]})",
+        R"({"model_type": "gemma3_text", "use_bidirectional_attention": true})",
+        R"({"use_bidirectional_attention": "all"})"}) {
+    CHECK(llama(patch).not_costed == "an encoder is not costed yet");
+  }
+  CHECK(llama(R"({"architectures": ["LlamaForCausalLM"],
+                  "use_bidirectional_attention": "vision"})")
+            .not_costed.empty());
+}
+
+TEST_CASE("where keys say that layers are foreign, those of usual ones may be missing") {
+  const auto refused = [](std::string_view patch) { return llama(patch).not_costed; };
+  CHECK(refused(R"({"intermediate_size": null, "num_key_value_heads": null,
+                    "block_configs": [{"ffn": {"ffn_mult": 5.25}}]})") ==
+        "a mix of layers (state-space or one by one) is not costed yet");
+  CHECK(refused(R"({"num_attention_heads": null, "state_size": 16})") ==
+        "a mix of layers (state_size) is not costed yet");
+  CHECK(refused(R"({"num_attention_heads": null, "is_encoder_decoder": true})") ==
+        "an encoder with a decoder is not costed yet");
+  CHECK_THAT(refused(R"({"intermediate_size": null, "attn_config": {"kv_n_heads": 8}})"),
+             ContainsSubstring("an object of its own describes (attn_config)"));
+  // Granite 4.0's dense models have 0 experts, and sizes of state-space layers that they lack.
+  const Model granite = llama(R"({"model_type": "granitemoehybrid", "hidden_size": 2560,
+      "num_hidden_layers": 2, "num_attention_heads": 40, "intermediate_size": 8192,
+      "vocab_size": 100352, "mamba_d_state": 256, "layer_types": ["attention", "attention"],
+      "num_local_experts": 0, "num_experts_per_tok": 0})");
+  CHECK(granite.not_costed.empty());
+  CHECK(granite.experts == Experts{});
 }
 
 TEST_CASE("Qwen's window begins at a layer") {
@@ -212,7 +288,11 @@ TEST_CASE("the decoder of a multimodal config is found under text_config") {
 TEST_CASE("what a config leaves open is listed as assumed") {
   const Model model = llama(R"({"model_type": "newcomer", "tie_word_embeddings": null})");
   REQUIRE(model.assumed.size() == 2);
-  CHECK_THAT(model.assumed[0], ContainsSubstring("'newcomer' is not in the table"));
+  CHECK(model.assumed[0] ==
+        "layers like Llama's: gated MLP, RMSNorm, no biases (model_type 'newcomer' is not in the "
+        "table)");
+  CHECK_THAT(llama(R"({"model_type": "newcomer", "hidden_act": "relu2"})").assumed[0],
+             StartsWith("layers like Llama's: MLP without a gate, RMSNorm"));
   CHECK(model.assumed[1] == "untied embeddings (no tie_word_embeddings)");
 }
 
@@ -315,6 +395,14 @@ TEST_CASE("an MLP's activation is what the config, its family or its gate say") 
   CHECK(oss.experts.per_token == 2);
 }
 
+TEST_CASE("sizes of latent attention that are 0 are none") {  // DeepSeek-OCR
+  const Model model = llama(R"({"hidden_size": 1280, "num_attention_heads": 10,
+      "num_key_value_heads": 10, "use_mla": false, "kv_lora_rank": null, "q_lora_rank": null,
+      "qk_nope_head_dim": 0, "qk_rope_head_dim": 0, "v_head_dim": 0})");
+  CHECK(model.head_dim == 128);
+  CHECK(model.latent == Latent{});
+}
+
 TEST_CASE("experts are read under their names") {
   const Model deepseek = llama(R"({"n_routed_experts": 64, "num_experts_per_tok": 6,
       "moe_intermediate_size": 1408, "n_shared_experts": 2, "first_k_dense_replace": 1})");
@@ -337,6 +425,9 @@ TEST_CASE("experts are read under their names") {
   CHECK(llama(R"({"num_local_experts": 8, "num_experts_per_tok": 2})").experts ==
         Experts{.count = 8, .per_token = 2, .ffn = 14336});
   CHECK(llama(R"({"num_local_experts": 1})").experts == Experts{});
+  CHECK(llama(R"({"moe_num_primary_experts": 64, "moe_num_active_primary_experts": 6,
+                  "moe_ffn_hidden_size": 768})")
+            .experts == Experts{.count = 64, .per_token = 6, .ffn = 768});
   CHECK(llama_error(R"({"num_local_experts": 8, "num_experts_per_tok": 9})") ==
         "config.json: num_experts_per_tok: 9 is out of range (1 to 8)");
   CHECK(llama_error(R"({"num_local_experts": 16384, "num_experts_per_tok": 2,
@@ -406,6 +497,13 @@ TEST_CASE("layers with parts that are not known are refused, not taken for what 
                        "parallel_attn_mlp_res": true})")
                  .not_costed,
              ContainsSubstring("an MLP beside all experts"));
+  CHECK_THAT(llama(R"({"num_local_experts": 8, "num_experts_per_tok": 2, "residual_moe": true})")
+                 .not_costed,
+             ContainsSubstring("an MLP beside all experts (residual_moe)"));
+  CHECK_THAT(llama(R"({"use_moe": true, "moe_config": {"moe_num_experts": 32}})").not_costed,
+             ContainsSubstring("(moe_config)"));
+  CHECK(llama(R"({"moe_ffn_hidden_size": 768})").not_costed ==
+        "a mixture of experts without their number is not costed yet");
 }
 
 TEST_CASE("the parameters of models with latent attention are those of their papers") {
@@ -474,12 +572,13 @@ TEST_CASE("what such layers cannot express is refused by name") {
 
 TEST_CASE("a missing key is named with its other names") {
   CHECK(llama_error(R"({"hidden_size": null})") ==
-        "config.json: key 'hidden_size' is missing (or n_embd, d_model)");
+        "config.json: key 'hidden_size' is missing (or n_embd, n_embed, d_model)");
   CHECK(llama_error(R"({"num_attention_heads": null})") ==
         "config.json: key 'num_attention_heads' is missing (or n_head, n_heads, num_heads)");
   CHECK(llama_error(R"({"vocab_size": null})") ==
         "config.json: key 'vocab_size' is missing (or n_vocab, padded_vocab_size)");
-  CHECK(error_of("{}") == "config.json: key 'hidden_size' is missing (or n_embd, d_model)");
+  CHECK(error_of("{}") ==
+        "config.json: key 'hidden_size' is missing (or n_embd, n_embed, d_model)");
   CHECK(error_of("[]") == "config.json: is not a model (an object with the keys of a config.json)");
 }
 
@@ -572,7 +671,7 @@ TEST_CASE("a wrapper with an unknown key or kind is refused") {
   CHECK(error_of("{" + frame + R"("kind": "rnn", "config": {}})") ==
         "config.json: kind: 'rnn' is not 'llm' or 'dit'");
   CHECK(error_of("{" + frame + R"("kind": "llm", "config": {}})") ==
-        "config.json: config: key 'hidden_size' is missing (or n_embd, d_model)");
+        "config.json: config: key 'hidden_size' is missing (or n_embd, n_embed, d_model)");
 }
 
 TEST_CASE("a model is found by name, alias, alias without organisation, and path") {
