@@ -11,7 +11,7 @@ namespace spp::cli {
 struct Failure {
   ExitCode code = ExitCode::failed;
   std::string message;        // one line
-  bool of_this_rank = false;  // of processes that run together, not of what all were asked
+  bool of_this_rank = false;  // where processes run together; else likely of all of them
 };
 
 /// The exception that is being handled; inside of a catch (...).

@@ -1,5 +1,6 @@
 // sp-plan: finds the command, runs it, and turns what it throws into one line and an exit code.
 #include "base/error.hpp"
+#include "base/host_name.hpp"
 #include "base/suggest.hpp"
 #include "cli/backend.hpp"
 #include "cli/command.hpp"
@@ -56,21 +57,28 @@ ExitCode run(const std::vector<std::string>& line) {
     Output::text(help_of(command, Style::of_stdout()));
     return ExitCode::done;
   }
-  Output output(arguments, launched_as(line).ranks > 0);
+  const Launched launched = launched_as(line);
+  Output output(arguments, launched.ranks > 0);
+  if (launched.rank == 0) {  // the others write nothing, and may be where nothing can be written
+    expect_outputs(arguments);
+  }
   arguments.take_handed_over();
   command.run(arguments, output);
   return ExitCode::done;
 }
 
-/// Processes of a launcher that are the ranks of one run read the same command line; one of them
-/// speaks. Processes of all other commands speak for themselves, whoever started them.
-void complain_once(std::string_view message, const std::vector<std::string>& words) {
-  if (launched_as(words).rank == 0) {
+/// Processes of a launcher that are the ranks of one run mostly refuse alike, and rank 0 says why.
+/// What holds on another rank's host alone, nobody else can say. Processes of all other commands
+/// speak for themselves, whoever started them.
+void complain_as_rank(std::string_view message, const std::vector<std::string>& words) {
+  const int rank = launched_as(words).rank;
+  if (rank == 0) {
     complain(message);
-  } else {
-    // A launcher ends all processes when the first one has failed: let the speaker speak before.
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    return;
   }
+  // A launcher ends all processes when the first one has failed: rank 0 comes before.
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  complain(fmt::format("rank {} on {}: {}", rank, host_name(), message));
 }
 
 int run_and_catch(const std::vector<std::string>& words) {
@@ -81,7 +89,7 @@ int run_and_catch(const std::vector<std::string>& words) {
     if (failure.of_this_rank) {
       complain(failure.message);
     } else {
-      complain_once(failure.message, words);
+      complain_as_rank(failure.message, words);
     }
     return static_cast<int>(failure.code);
   }

@@ -252,7 +252,6 @@ Output::Output(const Arguments& arguments, bool launched) : quiet_(arguments.has
   if (terminal) {
     style_ = Style::of_stdout();
   }
-  expect_outputs(arguments);
   for (const Option& o : arguments.options()) {
     if (o.writes && o.name != "output" && arguments.has(o.name) &&
         is_same_file(arguments.get(o.name, ""), "/dev/stdout")) {

@@ -86,7 +86,7 @@ void expect_outputs(const Arguments& arguments);
 class Output {
  public:
   /// A shell. `launched`: this is one of a launcher's processes. InputError if the options
-  /// contradict each other or expect_outputs() does, or stdout would carry more than the result.
+  /// contradict each other, or stdout would carry more than the result.
   Output(const Arguments& arguments, bool launched);
   /// A caller in this process; what `goes_on` throws ends the command.
   explicit Output(Watch goes_on) : table_(false), quiet_(true), caller_(std::move(goes_on)) {}

@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -73,6 +74,8 @@ class EngineSource {
                                              /*phases*/) const {
     return {};
   }
+  /// Name of its attention kernels.
+  [[nodiscard]] virtual std::string kernels() const = 0;
   /// "" if its attention kernels can run blocks of these queries and keys, else why not.
   [[nodiscard]] virtual std::string why_not(const Problem& problem, const TokenSet& q,
                                             const TokenSet& k) const = 0;
@@ -82,5 +85,9 @@ class EngineSource {
   /// Things that people should know about how the run was done; after the run.
   [[nodiscard]] virtual std::vector<std::string> warnings() const { return {}; }
 };
+
+/// All ranks together. Each process has chosen its kernels by what its host can: BackendError on
+/// ranks whose kernels are not those of rank 0, whose name stands for all in what is reported.
+void expect_same_kernels(Transport& transport, std::string_view kernels);
 
 }  // namespace spp::runtime

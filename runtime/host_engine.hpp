@@ -13,6 +13,7 @@ class HostEngines final : public EngineSource {
   [[nodiscard]] std::vector<MemoryDemand> demands(const Transport&, Bytes) const override {
     return {};
   }
+  [[nodiscard]] std::string kernels() const override { return std::string(kernels_->name); }
   [[nodiscard]] std::string why_not(const Problem& problem, const TokenSet&,
                                     const TokenSet&) const override {
     return kernels_->why_not(problem.dtype);

@@ -3,6 +3,7 @@
 #include "runtime/calibrate/calibrate.hpp"
 
 #include "base/error.hpp"
+#include "base/host_name.hpp"
 #include "base/parse.hpp"
 #include "base/version.hpp"
 #include "calibrate/nccl.hpp"
@@ -21,7 +22,6 @@
 #include "samples/statistics.hpp"
 
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -150,12 +150,6 @@ int cores_of_this_process() {
   cpu_set_t set;
   CPU_ZERO(&set);
   return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
-}
-
-std::string host_name() {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
-  return host[0] != '\0' ? host.data() : "this machine";
 }
 
 /// Ranks that run when --gpus does not say: all that the launcher started; a core for each; on GPUs

@@ -97,6 +97,8 @@ std::vector<Series> run_suite(const std::string& suite, Transport& transport, co
 }
 
 void run_rank(Transport& transport, const CalibrationRequest& request, Calibration& result) {
+  expect_same_kernels(transport, request.engines != nullptr ? request.engines->kernels()
+                                                            : std::string(request.kernels->name));
   Hosts hosts = find_hosts(transport);
   if (request.ranks_per_node > 0) {
     hosts = emulated(hosts, transport.size(), request.ranks_per_node);
@@ -128,14 +130,14 @@ void run_rank(Transport& transport, const CalibrationRequest& request, Calibrati
   }
 }
 
-/// All that ranks must have been asked for alike; which suites are left is rank 0's to say.
+/// All that ranks must have been asked for alike; of kernels they say more, and which suites are
+/// left is rank 0's to say (run_rank()).
 std::string asked(const CalibrationRequest& r) {
   const Problem& p = r.shape;
   std::string text = fmt::format(
-      "calibrate {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}\n", fmt::join(r.suites, ","), r.ranks,
+      "calibrate {} {} {} {} {} {} {} {} {} {} {} {} {} {}\n", fmt::join(r.suites, ","), r.ranks,
       r.ranks_per_node, r.ranks_per_device, r.split_devices, r.budget.count(), r.largest_message,
-      r.cold, p.q_heads, p.kv_heads, p.head_dim, p.v_dim(), to_string(p.dtype), to_string(p.mask),
-      r.kernels != nullptr ? r.kernels->name : "device");
+      r.cold, p.q_heads, p.kv_heads, p.head_dim, p.v_dim(), to_string(p.dtype), to_string(p.mask));
   for (const AttentionBlock& block : r.blocks) {
     Series series;
     series.block = block;

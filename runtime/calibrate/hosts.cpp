@@ -2,13 +2,12 @@
 
 #include "base/error.hpp"
 #include "base/file.hpp"
+#include "base/host_name.hpp"
 #include "runtime/calibrate/calibrate.hpp"
 
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <set>
 #include <span>
 #include <sstream>
@@ -31,15 +30,13 @@ std::string first_word_of(const char* file) {
 }
 
 std::string my_place() {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
   std::istringstream meminfo(system_text("/proc/meminfo"));
   std::string word;
   std::int64_t kib = 0;
   while (meminfo >> word && word != "MemTotal:") {
   }
   meminfo >> kib;
-  std::string text = fmt::format("{} {} {}", host.data(),
+  std::string text = fmt::format("{} {} {}", host_name(),
                                  first_word_of("/proc/sys/kernel/random/boot_id"), kib << 10);
   cpu_set_t set;
   CPU_ZERO(&set);

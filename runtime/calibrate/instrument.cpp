@@ -3,10 +3,7 @@
 #include "base/available_memory.hpp"
 #include "base/error.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <map>
 #include <sstream>
 #include <string>
@@ -32,11 +29,9 @@ std::vector<std::int32_t> pauses_before(const std::vector<TimedOps>& timed) {
 Instrument::Room Instrument::room_of(const EngineBench& bench) {
   constexpr double device_part = 0.6;
   constexpr double host_part = 0.5;
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
   std::vector<MemoryDemand> mine = bench.engines.demands(bench.transport, Bytes(0));
   const std::size_t devices = mine.size();
-  mine.push_back({.pool = fmt::format("host {}", name.data()),
+  mine.push_back({.pool = fmt::format("host {}", host_name()),
                   .needed = Bytes(0),
                   .available = available_memory()});
   std::string pools;

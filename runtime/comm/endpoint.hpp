@@ -14,6 +14,9 @@ inline constexpr int message_tags = 64;
 /// InternalError if there is no such rank or tag.
 void check_message(const Transport& transport, Rank peer, int tag);
 
+/// Equal names have one number, in the order in which they first appear: a b a c -> 0 1 0 2.
+std::vector<int> numbers_of(const std::vector<std::string>& names);
+
 /// How a rank without work waits: it gives its core away, and after a while without any news it
 /// naps, since more ranks than cores is normal and each of them polls. Naps grow with the time
 /// waited, so they add at most an eighth to it. And when it tells others that it is not dead.

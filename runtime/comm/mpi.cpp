@@ -18,16 +18,15 @@
 //
 // Longer than most files, so that all that is left out without MPI stands in one place.
 #include "base/error.hpp"
+#include "base/host_name.hpp"
 #include "runtime/comm/endpoint.hpp"
 #include "runtime/comm/launcher.hpp"
 #include "runtime/comm/mpi_library.hpp"
 #include "runtime/comm/mpi_notices.hpp"
+#include "runtime/comm/question.hpp"
 
 #if defined(SPP_MPI)
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <cstring>
 #include <deque>
@@ -96,11 +95,12 @@ class MpiTransport : public Transport {
       MPI_Comm_free(&comm_);
     }
   }
-  /// Until all ranks have come. Before all else.
-  void set_up() {
+  /// Until all ranks have come, and are asked for the same. Before all else.
+  void set_up(const RunSettings& settings) {
     comm_ = copy_of_world();
     notices_.use(copy_of_world());
-    find_hosts();
+    hosts_ = numbers_of(all_gather_text(host_name()));
+    expect_same_question(settings);
   }
   MpiTransport(const MpiTransport&) = delete;
   MpiTransport& operator=(const MpiTransport&) = delete;
@@ -177,8 +177,6 @@ class MpiTransport : public Transport {
   [[nodiscard]] std::size_t open_messages() const { return messages_.size(); }
 
  private:
-  void find_hosts();
-
   struct Piece {
     Message* message;
     std::int64_t index;
@@ -229,12 +227,24 @@ class MpiTransport : public Transport {
   }
 
   MPI_Comm copy_of_world() {
-    MPI_Comm copy = no_comm();
     MPI_Request request = no_request();
-    check(MPI_Comm_idup(world(), &copy, &request), "MPI_Comm_idup", rank_);
+    check(MPI_Comm_idup(world(), &copy_, &request), "MPI_Comm_idup", rank_);
     wait(request, "MPI_Comm_idup", "set-up");
-    check(MPI_Comm_set_errhandler(copy, errors_return()), "MPI_Comm_set_errhandler", rank_);
-    return copy;
+    check(MPI_Comm_set_errhandler(copy_, errors_return()), "MPI_Comm_set_errhandler", rank_);
+    return copy_;
+  }
+  /// A rank that was asked for something else than rank 0 says so.
+  void expect_same_question(const RunSettings& settings) {
+    const Question ours = question_of(settings);
+    const std::string request = fmt::format("{:x}", ours.request);
+    const std::string program_of_0 = all_gather_text(ours.program).front();
+    const std::string request_of_0 = all_gather_text(request).front();
+    if (ours.program != program_of_0) {
+      throw BackendError("set-up", another_version(program_of_0), rank_);
+    }
+    if (request != request_of_0) {
+      throw BackendError("set-up", another_request, rank_);
+    }
   }
 
   [[nodiscard]] bool abort_was_told(bool by_lower_only) const;
@@ -248,6 +258,8 @@ class MpiTransport : public Transport {
   Texts texts_;
   std::vector<int> hosts_;  // by rank
   MPI_Comm comm_ = no_comm();
+  /// Where copy_of_world() has one written: as with texts_, perhaps after it has given up.
+  MPI_Comm copy_ = no_comm();
   bool aborted_ = false;
   Ticket last_ticket_ = 0;
   std::unordered_map<Ticket, Message> messages_;
@@ -434,16 +446,6 @@ std::vector<std::string> MpiTransport::all_gather_text(const std::string& mine) 
   return texts;
 }
 
-void MpiTransport::find_hosts() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  const std::vector<std::string> names = all_gather_text(name.data());
-  std::map<std::string, int> numbers;
-  for (const std::string& host : names) {
-    hosts_.push_back(numbers.emplace(host, static_cast<int>(numbers.size())).first->second);
-  }
-}
-
 /// Whether the notice of another rank that aborts is there.
 bool MpiTransport::abort_was_told(bool by_lower_only) const {
   for (int peer = 0; peer < (by_lower_only ? rank_ : size_); ++peer) {
@@ -542,7 +544,7 @@ void run(int ranks, const RankBody& body, const RunSettings& settings) {
   }
   MpiTransport transport(settings);
   abort_on_throw(transport, [&] {
-    transport.set_up();
+    transport.set_up(settings);
     body(transport);
     ensure(transport.open_messages() == 0,
            fmt::format("rank {} ended with {} open messages", transport.rank().value,

@@ -13,14 +13,13 @@
 // however large a message is; a message that is larger than what was posted for it is refused
 // before all of it has come. What others say of their failure is shown in one line of plain text.
 #include "base/error.hpp"
+#include "base/host_name.hpp"
 #include "runtime/comm/endpoint.hpp"
 #include "runtime/comm/tcp_setup.hpp"
 
 #include <poll.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <deque>
 #include <map>
@@ -67,16 +66,7 @@ class TcpTransport : public Transport {
     } else {
       hub_.emplace(join(launch_, identity, settings_.deadlines));
     }
-    std::array<char, 256> name{};
-    gethostname(name.data(), name.size() - 1);
-    std::vector<std::string> hosts;
-    for (const std::string& host : meet("set-up", name.data())) {
-      const auto at = std::ranges::find(hosts, host);
-      hosts_.push_back(static_cast<int>(at - hosts.begin()));
-      if (at == hosts.end()) {
-        hosts.push_back(host);
-      }
-    }
+    hosts_ = numbers_of(meet("set-up", host_name()));
   }
 
   [[nodiscard]] Rank rank() const override { return Rank(rank_); }
@@ -425,7 +415,7 @@ class TcpTransport : public Transport {
   int size_;
   std::optional<Connection> hub_;     // of ranks other than 0
   std::map<int, Connection> spokes_;  // of rank 0, by rank
-  std::vector<int> hosts_;
+  std::vector<int> hosts_;            // by rank
   Ticket last_ticket_ = 0;
   std::set<Ticket> open_;                                     // receives
   std::map<std::pair<int, int>, std::deque<Wanted>> wanted_;  // by sender and tag

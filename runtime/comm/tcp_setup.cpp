@@ -2,7 +2,7 @@
 #include "runtime/comm/tcp_setup.hpp"
 
 #include "base/error.hpp"
-#include "base/version.hpp"
+#include "runtime/comm/question.hpp"
 
 #include <fmt/ranges.h>
 
@@ -26,15 +26,6 @@ using Clock = std::chrono::steady_clock;
 
 Clock::time_point after(Seconds wait) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(wait);
-}
-
-/// FNV-1a: tells what was asked for apart, by accident, not by intent.
-std::uint64_t hash_of(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325U;
-  for (const char c : text) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-  }
-  return hash;
 }
 
 /// Its time does not tell how much of a guess was right.
@@ -224,8 +215,7 @@ class Gate {
               ? "another job token: rank 0 has none"
               : fmt::format("another job token: rank 0's is from {}", identity_.token_variable));
     } else if (hello->version != ours.version) {
-      turn_away(connection, Strange::version,
-                fmt::format("another version: rank 0 is sp-plan {}", ours.version));
+      turn_away(connection, Strange::version, another_version(ours.version));
     } else if (hello->size != ours.size) {
       turn_away(connection, Strange::size,
                 fmt::format("another size of the run: rank 0 has WORLD_SIZE {}", ours.size));
@@ -233,8 +223,7 @@ class Gate {
       turn_away(connection, Strange::rank,
                 fmt::format("no such rank: ranks are 0 to {}", launch_.ranks - 1));
     } else if (hello->request != ours.request) {
-      turn_away(connection, Strange::request,
-                "another request: all ranks need the same options and files");
+      turn_away(connection, Strange::request, another_request);
     } else if (is_there(rank)) {
       turn_away(connection, Strange::taken, "a rank of that number is there already");
     } else {
@@ -345,11 +334,11 @@ Identity identity_of(int ranks, const RunSettings& settings) {
     throw InputError(token.variable, fmt::format("{} characters are more than {}",
                                                  token.value.size(), largest_word));
   }
-  std::string program = fmt::format("{} ({})", version(), commit());
-  program.resize(std::min(program.size(), largest_word));
+  Question question = question_of(settings);
+  question.program.resize(std::min(question.program.size(), largest_word));
   return {.hello = {.size = static_cast<std::uint32_t>(ranks),
-                    .request = settings.request ? hash_of(settings.request()) : 0,
-                    .version = std::move(program),
+                    .request = question.request,
+                    .version = std::move(question.program),
                     .token = token.value},
           .token_variable = token.variable};
 }

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include <exception>
+#include <map>
 
 namespace spp::runtime {
 
@@ -22,16 +23,21 @@ void abort_on_throw(Transport& transport, const std::function<void()>& work) {
   }
 }
 
-std::string silence_text(Seconds silence, const std::vector<Rank>& waits_for) {
-  std::vector<int> ranks;
-  for (const Rank rank : waits_for) {
-    ranks.push_back(rank.value);
+std::string ranks_text(const std::vector<Rank>& ranks) {
+  std::vector<int> numbers;
+  for (const Rank rank : ranks) {
+    numbers.push_back(rank.value);
   }
-  return fmt::format("nothing happened for {:.1f} s; it waits for {}{}", silence.count(),
-                     ranks.empty()       ? "nobody"
-                     : ranks.size() == 1 ? "rank "
-                                         : "ranks ",
-                     fmt::join(ranks, ", "));
+  return fmt::format("{}{}",
+                     numbers.empty()       ? "nobody"
+                     : numbers.size() == 1 ? "rank "
+                                           : "ranks ",
+                     fmt::join(numbers, ", "));
+}
+
+std::string silence_text(Seconds silence, const std::vector<Rank>& waits_for) {
+  return fmt::format("nothing happened for {:.1f} s; it waits for {}", silence.count(),
+                     ranks_text(waits_for));
 }
 
 void wait_until(Transport& transport, std::string_view what, const std::function<bool()>& done,
@@ -56,6 +62,15 @@ void check_message(const Transport& transport, Rank peer, int tag) {
                      transport.size()));
   ensure(tag >= 0 && tag < message_tags,
          fmt::format("message tag {} (0 to {})", tag, message_tags - 1));
+}
+
+std::vector<int> numbers_of(const std::vector<std::string>& names) {
+  std::map<std::string_view, int> known;
+  std::vector<int> numbers;
+  for (const std::string& name : names) {
+    numbers.push_back(known.emplace(name, static_cast<int>(known.size())).first->second);
+  }
+  return numbers;
 }
 
 namespace transports {

@@ -80,13 +80,16 @@ void abort_on_throw(Transport& transport, const std::function<void()>& work);
 void wait_until(Transport& transport, std::string_view what, const std::function<bool()>& done,
                 const std::function<std::vector<Rank>()>& waits_for);
 
+/// "rank 1", "ranks 1, 3", "nobody".
+std::string ranks_text(const std::vector<Rank>& ranks);
+
 /// "nothing happened for 10 s; it waits for ranks 1, 3"
 std::string silence_text(Seconds silence, const std::vector<Rank>& waits_for);
 
 /// What all processes of a run agree on, and who hears of it.
 struct RunSettings {
   Deadlines deadlines;
-  /// What this process is asked to do. tcp turns away ranks that are asked for something else.
+  /// What this process is asked to do. All ranks must be asked for the same (mpi, tcp).
   std::function<std::string()> request;
   /// On rank 0: something about the run that people should know.
   std::function<void(const std::string&)> warn;

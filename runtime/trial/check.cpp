@@ -342,7 +342,7 @@ CheckReport check_forward(Transport& transport, const Schedule& schedule,
                           const InputData& data, const CheckOptions& options,
                           SharedOracles& oracles) {
   if (!schedule.graph.empty()) {
-    return check_layer(transport, schedule, program, memory, data, options, oracles);
+    return check_layer(transport, schedule, program, memory, data, oracles);
   }
   Checker checker(transport, schedule, program, memory, data, sample_of(schedule, 2, options));
   checker.forward();
@@ -354,7 +354,7 @@ CheckReport check_backward(Transport& transport, const Schedule& schedule,
                            const InputData& data, const CheckOptions& options,
                            SharedOracles& oracles) {
   if (!schedule.graph.empty()) {
-    return check_layer(transport, schedule, program, memory, data, options, oracles);
+    return check_layer(transport, schedule, program, memory, data, oracles);
   }
   // lse and delta, dQ, dK and dV: some five passes of two products.
   Checker checker(transport, schedule, program, memory, data, sample_of(schedule, 5, options));

@@ -44,10 +44,8 @@ TokenSet real_tokens(const TokenSet& tile, std::int64_t seq) {
 
 }  // namespace
 
-CheckReport check_layer(Transport& transport, const Schedule& schedule,
-                        const StoredProgram& program, const HostMemory& memory,
-                        const InputData& data, const CheckOptions& options,
-                        SharedOracles& oracles) {
+void expect_checkable(const Schedule& schedule, const std::vector<StoredProgram>& programs,
+                      const CheckOptions& options, const SharedOracles& oracles) {
   const double flops = LayerOracle::flops(schedule) * oracles.computing();
   if (flops > options.flops) {
     throw InputError(
@@ -56,6 +54,22 @@ CheckReport check_layer(Transport& transport, const Schedule& schedule,
                     "(at most {:.2g}): shorter sequences, a smaller model or fewer processes",
                     flops, options.flops));
   }
+  for (const StoredProgram& program : programs) {
+    for (const Buffer& buffer : program.buffers) {
+      const double mean =
+          is_result(buffer.role) ? layer_limit(schedule, program, buffer.ref().tensor).mean : 0;
+      if (mean > most_mean) {
+        throw InputError("--check", fmt::format("after {} definitions rounding alone may be {:.2g} "
+                                                "of a result: fewer layers, or --dtype fp32",
+                                                schedule.graph.definitions.size(), mean));
+      }
+    }
+  }
+}
+
+CheckReport check_layer(Transport& transport, const Schedule& schedule,
+                        const StoredProgram& program, const HostMemory& memory,
+                        const InputData& data, SharedOracles& oracles) {
   const Poll poll = [&] {
     transport.working();
     transport.progress();
@@ -80,12 +94,6 @@ CheckReport check_layer(Transport& transport, const Schedule& schedule,
                             .buffer = BufferId(i),
                             .rank = program.rank,
                             .limit = layer_limit(schedule, program, ref.tensor)};
-    if (compared.limit.mean > most_mean) {
-      throw InputError("--check",
-                       fmt::format("after {} definitions rounding alone may be {:.2g} of a result: "
-                                   "fewer layers, or --dtype fp32",
-                                   schedule.graph.definitions.size(), compared.limit.mean));
-    }
     // An update is small beside what it changes: were it left out, hardly a number would differ.
     Comparison::Expected before;
     if (ref.tensor == Tensor::master) {

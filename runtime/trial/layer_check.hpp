@@ -18,10 +18,15 @@
 
 namespace spp::runtime {
 
-/// After a phase of a schedule with a graph. InputError if the oracle would compute more than
-/// options.flops.
+/// Before anything runs, of a schedule with a graph: InputError if the oracles would compute more
+/// than options.flops, or rounding alone may make up so much of a result that a wrong one could
+/// pass.
+void expect_checkable(const Schedule& schedule, const std::vector<StoredProgram>& programs,
+                      const CheckOptions& options, const SharedOracles& oracles);
+
+/// After a phase of such a schedule.
 CheckReport check_layer(Transport& transport, const Schedule& schedule,
                         const StoredProgram& program, const HostMemory& memory,
-                        const InputData& data, const CheckOptions& options, SharedOracles& oracles);
+                        const InputData& data, SharedOracles& oracles);
 
 }  // namespace spp::runtime

@@ -2,15 +2,15 @@
 #include "runtime/trial/trial.hpp"
 
 #include "base/available_memory.hpp"
+#include "base/host_name.hpp"
 #include "base/median.hpp"
 #include "runtime/calibrate/hosts.hpp"
 #include "runtime/calibrate/pace.hpp"
 #include "runtime/comm/packed.hpp"
 #include "runtime/host_engine.hpp"
+#include "runtime/trial/layer_check.hpp"
 #include "runtime/trial/redistribute.hpp"
 #include "schedule/text.hpp"
-
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -122,6 +122,13 @@ class Trial {
         .deadlines = {.timeout = request_.execution.timeout},
         .request = [this] { return asked(); },
         .warn = [this](const std::string& text) { warnings_.push_back(text); }};
+    if (request_.check) {
+      // Every process finds the same, and says so before they meet.
+      expect_checkable(*request_.forward, forward_);
+      if (request_.backward) {
+        expect_checkable(*request_.backward, backward_);
+      }
+    }
     request_.transport->run(
         request_.forward->mesh.size(), [this](Transport& t) { rank(t); }, settings);
     result_.warnings = std::move(warnings_);
@@ -129,18 +136,25 @@ class Trial {
   }
 
  private:
-  /// All that ranks must have been asked for alike.
+  void expect_checkable(const Schedule& schedule,
+                        const std::vector<StoredProgram>& programs) const {
+    if (!schedule.graph.empty()) {
+      runtime::expect_checkable(schedule, programs, request_.checking, oracles_);
+    }
+  }
+
+  /// All that ranks must have been asked for alike; of kernels they say more (rank()).
   [[nodiscard]] std::string asked() const {
     const std::array first{Rank(0)};
     std::string text =
-        fmt::format("run {} {} {} {} {} {} {}\n", request_.time_forward, request_.warmup,
-                    request_.iterations, request_.check, request_.pace, request_.seed,
-                    request_.kernels != nullptr ? request_.kernels->name : "device");
+        fmt::format("run {} {} {} {} {} {}\n", request_.time_forward, request_.warmup,
+                    request_.iterations, request_.check, request_.pace, request_.seed);
     text += to_text(*request_.forward, first);
     return request_.backward ? text + to_text(*request_.backward, first) : text;
   }
 
   void rank(Transport& transport) {
+    expect_same_kernels(transport, engines_.kernels());
     if (const std::string refused = memory_refused(transport); !refused.empty()) {
       if (transport.rank().value == 0) {
         result_ = {.complete = true, .refused = refused};
@@ -296,8 +310,6 @@ class Trial {
   /// Ranks of one host share its memory, ranks of one device the device's. Asked before anything is
   /// allocated.
   std::string memory_refused(Transport& transport) const {
-    std::array<char, 256> host{};
-    gethostname(host.data(), host.size() - 1);
     const std::array phases{&forward_, &backward_};
     const Bytes beside = engines_.beside_buffers(transport.rank(), *request_.forward, phases);
     std::vector<MemoryDemand> mine =
@@ -305,7 +317,7 @@ class Trial {
     for (MemoryDemand& d : mine) {
       d.estimated = beside;
     }
-    mine.push_back({.pool = fmt::format("host {}", host.data()),
+    mine.push_back({.pool = fmt::format("host {}", host_name()),
                     .needed = needed(transport.rank(), engines_.host_part()),
                     .available = available_memory()});
     std::string lines;

@@ -1,4 +1,5 @@
 // sp-plan run and calibrate as processes that a launcher started: over TCP, on this machine.
+#include "base/host_name.hpp"
 #include "base/json.hpp"
 #include "tests/cli/program.hpp"
 #include "tests/support/catch.hpp"
@@ -19,6 +20,7 @@
 #include <vector>
 
 using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::StartsWith;
 using spp::test::Result;
 using spp::test::Running;
 using spp::test::sp_plan;
@@ -104,6 +106,28 @@ TEST_CASE("a process that was asked for another run is turned away, in one line 
   CHECK_THAT(r.err, ContainsSubstring("1 of 2 ranks have come within 4.0 s; rank 1 is missing; 1 "
                                       "stranger was turned away"));
   CHECK(std::count(r.err.begin(), r.err.end(), '\n') == 1);
+}
+
+TEST_CASE("what holds on one rank's host alone, this rank says, with its number and host") {
+  const Result r = sp_plan("run --comm tcp --quiet --plan /nowhere/plan.json",
+                           {.environment = rank_of_two(1, free_port())});
+  CHECK(r.code == 2);
+  CHECK_THAT(r.err, StartsWith(fmt::format("sp-plan: rank 1 on {}: ", spp::host_name())));
+  CHECK_THAT(r.err, ContainsSubstring("/nowhere/plan.json"));
+}
+
+TEST_CASE("where nothing can be written, ranks that write nothing run all the same") {
+  const spp::test::TempDir dir;
+  const std::string file = (dir.path() / "run.json").string();
+  const int port = free_port();
+  Running first(words_of(tiny_run + "-o " + file), {.environment = rank_of_two(0, port)});
+  Running second(words_of(tiny_run + "-o /nowhere/run.json"),
+                 {.environment = rank_of_two(1, port)});
+  const Result r = first.end();
+  INFO(r.err);
+  CHECK(r.code == 0);
+  CHECK(spp::read_json(file)["format"] == "sp-plan/run");
+  CHECK(second.end().code == 0);
 }
 
 TEST_CASE("a stopped process ends a calibration and a run within the time-out") {

@@ -46,6 +46,7 @@ class PlantingEngines final : public runtime::EngineSource {
                                                            Bytes needed) const override {
     return engines_.demands(transport, needed);
   }
+  [[nodiscard]] std::string kernels() const override { return engines_.kernels(); }
   [[nodiscard]] std::string why_not(const Problem& problem, const TokenSet& q,
                                     const TokenSet& k) const override {
     return engines_.why_not(problem, q, k);

@@ -131,6 +131,7 @@ const std::map<std::string, spp::runtime::RankBody>& bodies() {
   constexpr std::size_t piece = 63 << 10;
   static const std::map<std::string, spp::runtime::RankBody> table{
       {"checks", checks},
+      {"another_request", wait_for_ever},
       {"transfer", transfer},
       {"throw", throw_in_one},
       {"throw_all", throw_in_all},
@@ -159,8 +160,10 @@ int main(int argc, char** argv) {
   tell_pid();
   try {
     const bool waits = what == "stop" || what.starts_with("slow");
+    const int asked = what == "another_request" ? mpi.launched_rank() : 0;
     mpi.run(ranks, bodies().at(what),
-            {.deadlines = {.timeout = waits ? spp::Seconds(2) : spp::Seconds(120)}});
+            {.deadlines = {.timeout = waits ? spp::Seconds(2) : spp::Seconds(120)},
+             .request = [asked] { return fmt::format("run {}", asked); }});
     if (what == "checks") {
       mpi.run(ranks, [](Transport& t) { t.barrier(); });
     }

@@ -30,6 +30,7 @@ class CudaEngines final : public device::DeviceEngines {
   [[nodiscard]] Bytes beside_buffers(
       Rank rank, const Schedule& forward,
       std::span<const std::vector<StoredProgram>* const> phases) const override;
+  [[nodiscard]] std::string kernels() const override { return options_.kernels; }
   [[nodiscard]] std::string why_not(const Problem& problem, const TokenSet& q,
                                     const TokenSet& k) const override;
   std::unique_ptr<Engine> make(const EngineParts& parts) override;

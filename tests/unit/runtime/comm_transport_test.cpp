@@ -1,5 +1,7 @@
 #include "base/error.hpp"
+#include "runtime/comm/endpoint.hpp"
 #include "runtime/comm/transport.hpp"
+#include "runtime/engine.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/comm_checks.hpp"
 
@@ -43,6 +45,23 @@ TEST_CASE("A transport is found by its name, and a wrong name is told the right 
       message_of<InputError>([] { (void)runtime::transports::by_name("inprok", "--transport"); });
   CHECK_THAT(message, ContainsSubstring("--transport: unknown transport 'inprok'"));
   CHECK_THAT(message, ContainsSubstring("inproc"));
+}
+
+TEST_CASE("Hosts are numbered as they first appear") {
+  CHECK(runtime::numbers_of({"b", "a", "b", "c", "a"}) == std::vector{0, 1, 0, 2, 1});
+  CHECK(runtime::numbers_of({}).empty());
+}
+
+TEST_CASE("Ranks that have chosen other kernels than rank 0 say which, on both sides") {
+  const auto kernels_on = [](std::string_view last) {
+    return [last](Transport& t) {
+      runtime::expect_same_kernels(t, t.rank().value == 2 ? last : "onednn");
+    };
+  };
+  REQUIRE_NOTHROW(run(3, kernels_on("onednn")));
+  CHECK_THAT(message_of<BackendError>([&] { run(3, kernels_on("reference")); }),
+             StartsWith("set-up failed on rank 2: reference kernels would run here and onednn "
+                        "kernels on rank 0"));
 }
 
 TEST_CASE("Threads can run everywhere and leave the number of ranks free") {
