@@ -34,8 +34,9 @@ inline constexpr Option emulate_link_option{
     "links between ranks on GPUs (inproc): 5us:100GB/s, or inside nodes, between them and "
     "ranks a node: 5us:300GB/s,20us:50GB/s,4"};
 
-inline constexpr Option timeout_option{"timeout", "SECONDS",
-                                       "give up when nothing happens for so long (default: 120)"};
+inline constexpr Option timeout_option{
+    "timeout", "SECONDS",
+    "give up when nothing happens for so long; longer than any kernel of a GPU (default: 120)"};
 
 /// Ranks that are threads of one process: more are no machine any more, only a crowd.
 inline constexpr int most_threads = 1024;

@@ -2,6 +2,8 @@
 
 #include "base/error.hpp"
 
+#include <algorithm>
+
 namespace spp::runtime {
 
 TimelineEvent event_of(const Schedule& schedule, const StoredProgram& program, std::int32_t index,
@@ -22,6 +24,29 @@ TimelineEvent event_of(const Schedule& schedule, const StoredProgram& program, s
           .flops = kernel != nullptr ? kernel_flops(*kernel, shapes).value() : 0,
           .waited_for = stored.waits.empty() ? -1 : stored.waits.back(),
           .waited_for_rank = Rank()};
+}
+
+std::vector<Rank> peers_of(const OpBody& body, Rank self) {
+  std::vector<Rank> peers;
+  const auto add = [&](Rank rank) {
+    if (rank != self && std::ranges::find(peers, rank) == peers.end()) {
+      peers.push_back(rank);
+    }
+  };
+  const auto* transfer = std::get_if<Transfer>(&body);
+  if (transfer == nullptr) {
+    return peers;
+  }
+  if (const auto* exchange = std::get_if<Exchange>(transfer)) {
+    add(exchange->from);
+    add(exchange->to);
+  } else {
+    const RankGroup& group = std::get<Collective>(*transfer).group;
+    for (int i = 0; i < group.size; ++i) {
+      add(group.rank(i));
+    }
+  }
+  return peers;
 }
 
 void expect_sent(const Transfer& transfer, const Shapes& shapes, Bytes sent) {

@@ -41,6 +41,9 @@ TimelineEvent event_of(const Schedule& schedule, const StoredProgram& program, s
 /// BackendError if a transfer has sent other bytes than the schedule says.
 void expect_sent(const Transfer& transfer, const Shapes& shapes, Bytes sent);
 
+/// The others that take part in an op of rank `self`; nobody in a kernel.
+std::vector<Rank> peers_of(const OpBody& body, Rank self);
+
 inline Shapes shapes_of(const Schedule& schedule, const StoredProgram& program) {
   return {.problem = &schedule.problem, .buffers = program.buffers, .rank = program.rank};
 }

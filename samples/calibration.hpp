@@ -25,7 +25,7 @@ struct Hosts {
 /// How a run was spread over GPUs, as seen by this process.
 struct DeviceReport {
   std::string gpu;                          // "NVIDIA H100 80GB HBM3"
-  int gpus = 0;                             // that this process uses
+  int gpus = 0;                             // of all ranks
   int ranks_per_gpu = 1;                    // most
   int multiprocessors = 0;                  // that a rank has; all of a GPU, or its share
   int all_multiprocessors = 0;              // of a GPU

@@ -5,7 +5,8 @@
 // moves, when others come to where it waits, and when any rank of the run says that it is at work.
 // A rank that computes says so every eighth of the time-out (Transport::working(), called between
 // the tiles of kernels and of checks): a long kernel or check is waited for as long as it takes. A
-// rank that is stopped, dead, or waits itself says nothing: where all wait, all are silent.
+// rank that is stopped, dead, or waits itself says nothing: where all wait, all are silent. So does
+// one whose GPU runs a kernel, which cannot be looked into: none may take as long as the time-out.
 #pragma once
 
 #include "base/units.hpp"

@@ -18,7 +18,7 @@ using Body = std::function<void(Transport&, cuda::DeviceCommunicator&, const cud
                                 std::span<std::byte>)>;
 void run(Seconds timeout, const Body& body) {
   cuda::InprocWorld world(2);
-  transports::by_name("inproc", "test").run(2, [&](Transport& transport) {
+  const RankBody rank = [&](Transport& transport) {
     cuda::use_device(0);
     const auto memory = std::make_shared<cuda::DeviceBuffer>(1024);
     world.keep(memory);
@@ -28,7 +28,8 @@ void run(Seconds timeout, const Body& body) {
          {.stream = stream.get(), .stream_id = StreamId(0), .op = 7, .name = "exchange"},
          {memory->data(), memory->size()});
     stream.synchronize();
-  });
+  };
+  transports::by_name("inproc", "test").run(2, rank, {.deadlines = {.timeout = timeout}});
 }
 
 ExchangeParts with_other(Rank self, std::span<std::byte> memory, std::size_t send) {
@@ -66,6 +67,21 @@ TEST_CASE("a rank that does not come ends the run, and the message says who wait
   INFO(message);
   CHECK(message.starts_with("exchange failed on rank 0: nothing came for"));
   CHECK(message.find("from rank 1 in op 7") != std::string::npos);
+}
+
+TEST_CASE("a rank that works for longer than the time-out, and says so, is waited for") {
+  SPP_NEED_DEVICE();
+  using Clock = std::chrono::steady_clock;
+  const Seconds timeout = patient(Seconds(2));
+  REQUIRE_NOTHROW(run(timeout, [&](Transport& t, cuda::DeviceCommunicator& c,
+                                   const cuda::OpOnStream& at, std::span<std::byte> memory) {
+    const auto start = Clock::now();
+    while (t.rank().value == 1 && Clock::now() - start < 2 * timeout) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      t.working();
+    }
+    c.exchange(at, with_other(t.rank(), memory, 256));
+  }));
 }
 
 TEST_CASE("a rank that throws ends the run with its own message") {

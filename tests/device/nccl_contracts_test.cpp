@@ -1,5 +1,7 @@
 // What NCCL asks of those who call it, as far as the stand-in on the host can tell (host_nccl.cpp).
+#include "base/error.hpp"
 #include "runtime/device/cuda/nccl.hpp"
+#include "runtime/device/cuda/nccl_library.hpp"
 #include "runtime/host_engine.hpp"
 #include "tests/conformance/trials.hpp"
 #include "tests/device/device.hpp"
@@ -10,10 +12,46 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <thread>
 
 using namespace spp;
 using namespace spp::runtime;
 using namespace spp::test;
+
+namespace {
+
+/// Two ranks, each on a GPU, whose programs exchange with each other on two streams.
+void run_pair(const ExecuteOptions& options, const std::function<void(const EngineParts&)>& body) {
+  std::vector<StoredProgram> programs;
+  for (int r = 0; r < 2; ++r) {
+    StoredProgram program{.rank = Rank(r), .buffers = {}, .arena = {}, .ops = {}};
+    const Exchange exchange{.to = Rank(1 - r), .from = Rank(1 - r), .send = {}, .receive = {}};
+    for (int stream = 1; stream <= 2; ++stream) {
+      StoredOp stored;
+      stored.op = {StreamId(stream), exchange};
+      program.ops.push_back(stored);
+    }
+    programs.push_back(program);
+  }
+  const std::vector<StoredProgram> none;
+  const Schedule schedule;
+  transports::by_name("inproc", "test").run(2, [&](Transport& transport) {
+    const std::size_t self = transport.rank().index();
+    cuda::use_device(transport.rank().value);
+    HostMemory memory(programs[self]);
+    body({.transport = transport,
+          .forward = {.schedule = schedule, .program = programs[self], .memory = memory},
+          .backward = nullptr,
+          .options = options,
+          .forward_of_all = programs,
+          .backward_of_all = none});
+  });
+}
+
+}  // namespace
 
 TEST_CASE("ops over NCCL start no threads, and nothing waits for a device on their way") {
   const int threads = host::seen().group_threads;
@@ -141,31 +179,8 @@ TEST_CASE("an all-to-all wants memory for every peer, a ring for its neighbours"
 
 TEST_CASE("ranks whose kernels wait in several communicators can be aborted") {
   const int stuck = host::seen().stuck_aborts;
-  std::vector<StoredProgram> programs;
-  for (int r = 0; r < 2; ++r) {
-    StoredProgram program{.rank = Rank(r), .buffers = {}, .arena = {}, .ops = {}};
-    const Exchange exchange{.to = Rank(1 - r), .from = Rank(1 - r), .send = {}, .receive = {}};
-    for (int stream = 1; stream <= 2; ++stream) {
-      StoredOp stored;
-      stored.op = {StreamId(stream), exchange};
-      program.ops.push_back(stored);
-    }
-    programs.push_back(program);
-  }
-  const std::vector<StoredProgram> none;
-  const Schedule schedule;
-  transports::by_name("inproc", "test").run(2, [&](Transport& transport) {
-    const std::size_t self = transport.rank().index();
-    cuda::use_device(transport.rank().value);
-    HostMemory memory(programs[self]);
-    const ExecuteOptions options;
-    const EngineParts parts{
-        .transport = transport,
-        .forward = {.schedule = schedule, .program = programs[self], .memory = memory},
-        .backward = nullptr,
-        .options = options,
-        .forward_of_all = programs,
-        .backward_of_all = none};
+  run_pair({}, [&](const EngineParts& parts) {
+    Transport& transport = parts.transport;
     const auto communicator = cuda::make_nccl_communicator(parts);
     const cuda::Stream first(0);
     const cuda::Stream second(0);
@@ -188,4 +203,24 @@ TEST_CASE("ranks whose kernels wait in several communicators can be aborted") {
     transport.barrier();
   });
   CHECK(host::seen().stuck_aborts == stuck);
+}
+
+TEST_CASE("a call that waits for a peer inside of NCCL while communicators are made is ended") {
+  static std::atomic<int> aborted = 0;  // communicators; a function of C has nothing else
+  cuda::NcclApi api = cuda::nccl_api();
+  api.split = [](ncclComm_t, int, int, ncclComm_t*, ncclConfig_t*) {
+    while (aborted == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return ncclSystemError;
+  };
+  api.abort = [](ncclComm_t comm) {
+    ++aborted;
+    return cuda::nccl_api().abort(comm);
+  };
+  CHECK_THROWS_AS(
+      run_pair({.timeout = Seconds(0.2)},
+               [&](const EngineParts& parts) { (void)cuda::make_nccl_communicator(parts, api); }),
+      BackendError);
+  CHECK(aborted > 0);
 }

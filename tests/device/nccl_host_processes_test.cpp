@@ -54,6 +54,7 @@ TEST_CASE("a process makes a context on the GPU of its rank, and on no other") {
         std::set<std::string>{"context on GPU 1",
                               "NCCL rank 1 of 2 on GPU 0000:01:00.0 of host here"});
   CHECK(ranks.document.at("warnings").dump().find("share a GPU") == std::string::npos);
+  CHECK(ranks.document.at("backend").at("gpu").at("gpus") == 2);
 }
 
 TEST_CASE("processes that share a GPU come to NCCL as hosts of their own, and say so") {
@@ -64,6 +65,7 @@ TEST_CASE("processes that share a GPU come to NCCL as hosts of their own, and sa
   CHECK(ranks.logs[1] ==
         std::set<std::string>{"context on GPU 0",
                               "NCCL rank 1 of 2 on GPU 0000:00:00.0 of host sp-plan-rank-1"});
+  CHECK(ranks.document.at("backend").at("gpu").at("gpus") == 1);
   const std::string warnings = ranks.document.at("warnings").dump();
   CHECK(warnings.find("ranks share a GPU over NCCL") != std::string::npos);
 }

@@ -1,6 +1,7 @@
 #include "runtime/device/cuda/engines.hpp"
 
 #include "base/error.hpp"
+#include "base/host_name.hpp"
 #include "runtime/device/cuda/cuda_engine.hpp"
 #include "runtime/device/cuda/expert_kernels.hpp"
 #include "runtime/device/cuda/kernels.hpp"
@@ -13,8 +14,6 @@
 #include "runtime/device/cuda/word_kernels.hpp"
 #include "runtime/device/cuda/workspaces.hpp"
 #include "runtime/kernels/cudnn/sdpa.hpp"
-
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -175,8 +174,6 @@ int CudaEngines::device_of(const Transport& transport) const {
 }
 
 std::vector<MemoryDemand> CudaEngines::demands(const Transport& transport, Bytes needed) const {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
   const int device = device_of(transport);
   if (device >= gpus_here_) {
     throw BackendError("nccl",
@@ -184,7 +181,7 @@ std::vector<MemoryDemand> CudaEngines::demands(const Transport& transport, Bytes
                                    transport.rank().value, device, gpus_here_),
                        transport.rank().value);
   }
-  return {{.pool = fmt::format("GPU {} of host {}", device_info(device).bus_id, host.data()),
+  return {{.pool = fmt::format("GPU {} of host {}", device_info(device).bus_id, host_name()),
            .needed = needed,
            .available = memory_free(device)}};
 }
@@ -246,9 +243,10 @@ std::unique_ptr<Engine> CudaEngines::make(const EngineParts& parts) {
   return engine;
 }
 
-/// NCCL takes one rank a GPU of a host, by default and before 2.30 in any case ("Duplicate GPU
-/// detected"). Processes that share one are hosts of their own to it (NCCL_HOSTID, which it reads
-/// at its first communicator): messages then go over its network, and are right, if slow.
+/// Counts the GPUs of all processes. NCCL takes one rank a GPU of a host, by default and
+/// before 2.30 in any case ("Duplicate GPU detected"). Processes that share one are hosts of their
+/// own to it (NCCL_HOSTID, which it reads at its first communicator): messages then go over its
+/// network, and are right, if slow.
 void CudaEngines::tell_apart(Transport& transport, int device) {
   if (options_.communication != device::Communication::nccl) {
     return;
@@ -256,6 +254,10 @@ void CudaEngines::tell_apart(Transport& transport, int device) {
   const std::string mine =
       fmt::format("{} {}", transport.host(transport.rank()), device_info(device).bus_id);
   const std::vector<std::string> all = transport.all_gather_text(mine);
+  {
+    const std::scoped_lock lock(mutex_);
+    report_.gpus = static_cast<int>(std::set(all.begin(), all.end()).size());
+  }
   if (std::ranges::count(all, mine) < 2) {
     return;
   }

@@ -188,6 +188,11 @@ struct CommunicationPreparation {
   void all_reduce(const RankGroup&, const AllReduceParts&) const { communicator.prepare(at); }
 };
 
+/// " with ranks 1, 3"; "" for nobody.
+std::string with_text(const std::vector<Rank>& peers) {
+  return peers.empty() ? "" : fmt::format(" with {}", ranks_text(peers));
+}
+
 /// Ops behind a closed gate, at most: a device takes about a thousand launches and events on a
 /// stream before the host must wait for it, and an op has a few of both.
 constexpr std::int32_t most_behind_gate = 128;
@@ -453,7 +458,9 @@ void DeviceExecutor::wait_for_all() {
       continue;
     }
     parts_.transport.idle();
-    const Seconds waited = Clock::now() - last_progress;
+    // others may be at work
+    const Seconds waited =
+        std::min<Seconds>(Clock::now() - last_progress, parts_.transport.silence());
     if (waited > parts_.options.timeout) {
       throw BackendError(
           "execution",
@@ -463,14 +470,16 @@ void DeviceExecutor::wait_for_all() {
   }
 }
 
-/// "op 12 exchange (stream ring), op 13 attention_fwd (stream compute)"
+/// "op 12 exchange with ranks 1, 3 (stream ring), op 13 attention_fwd (stream compute)"
 std::string DeviceExecutor::unfinished() const {
   std::string text;
   for (std::size_t s = 0; s < ends_.size(); ++s) {
     if (ended_[s] < ends_[s].size()) {
       const std::int32_t index = ends_[s][ended_[s]];
-      text += fmt::format("{}op {} {} (stream {})", text.empty() ? "" : ", ", index,
-                          name_of(op(index).op.body), parts_.schedule.streams[s]);
+      const OpBody& body = op(index).op.body;
+      text +=
+          fmt::format("{}op {} {}{} (stream {})", text.empty() ? "" : ", ", index, name_of(body),
+                      with_text(peers_of(body, parts_.program.rank)), parts_.schedule.streams[s]);
     }
   }
   return text;

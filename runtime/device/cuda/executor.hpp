@@ -12,7 +12,8 @@
 //                       all streams of the rank begin; an event costs its stream about a
 //                       microsecond (cuda::event_cost() measures it)
 //   preparing           memory, compiled plans and loaded modules of all ops, before any run
-//   time-outs           no op ended for `timeout`: BackendError that names the ops that have not
+//   time-outs           no op ended for `timeout`, and nobody was heard to be at work: BackendError
+//                       that names the ops that have not, and who takes part in them
 #pragma once
 
 #include "runtime/device/cuda/attention.hpp"

@@ -65,6 +65,7 @@ class NcclCommunicator final : public DeviceCommunicator {
       }
       meeting_place_ = groups_.at(meeting_place(layers, transport_.size()));
       here_.emplace(sizeof(float), self());
+      watchdog_.arm(false);
     } catch (...) {
       abort();  // a thread of NCCL's may be about to write to us
       throw;
@@ -292,9 +293,11 @@ class NcclCommunicator final : public DeviceCommunicator {
       watchdog_.hear();
       expect_alive(what);
       transport_.progress();  // throws when the run was aborted
-      std::this_thread::yield();
+      transport_.idle();
       expect(api_.async_error(comm, &result), "ncclCommGetAsyncError", comm);
-      if (const Seconds waited = Clock::now() - since; waited > timeout_) {
+      // others may be at work
+      if (const Seconds waited = std::min<Seconds>(Clock::now() - since, transport_.silence());
+          waited > timeout_) {
         throw BackendError(what, fmt::format("peers did not come for {:.0f} s", waited.count()),
                            self().value);
       }
@@ -329,6 +332,7 @@ class NcclCommunicator final : public DeviceCommunicator {
         self().value == 0 ? std::string(id.internal, sizeof(id.internal)) : std::string());
     ensure(ids.front().size() == sizeof(id.internal), "rank 0 gave no id");
     std::memcpy(id.internal, ids.front().data(), sizeof(id.internal));
+    watchdog_.arm(true);  // from here on a call may wait for a peer inside of NCCL
     ncclConfig_t settings = config(false);
     const ncclResult_t begun =
         api_.init_rank(&world_, transport_.size(), id, self().value, &settings);
@@ -350,6 +354,7 @@ class NcclCommunicator final : public DeviceCommunicator {
     begin(api_.split(world_, color, place, &made_, &settings), "ncclCommSplit", world_);
     if (color != NCCL_SPLIT_NOCOLOR) {
       begin(ncclSuccess, "ncclCommSplit", made_);
+      const std::scoped_lock lock(ending_);
       groups_.emplace(layer[at_index(color)], made_);
     }
   }

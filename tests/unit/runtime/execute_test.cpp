@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "runtime/host_engine.hpp"
+#include "runtime/ops.hpp"
 #include "schedule/text.hpp"
 #include "tests/support/all_reduce.hpp"
 #include "tests/support/catch.hpp"
@@ -96,6 +97,19 @@ void run(Seconds timeout, const std::function<void()>& late, const std::function
 
 TEST_CASE("a run ends, with an event for every op of the program") {
   run(test::patient(Seconds(20)), {}, {});
+}
+
+TEST_CASE("peers of an op are the others that take part in it") {
+  const auto peers = [](const OpBody& body) { return runtime::peers_of(body, Rank(2)); };
+  CHECK(peers(Exchange{.to = Rank(3), .from = Rank(1), .send = {}, .receive = {}}) ==
+        std::vector{Rank(1), Rank(3)});
+  CHECK(peers(Exchange{.to = Rank(1), .from = Rank(1), .send = {}, .receive = {}}) ==
+        std::vector{Rank(1)});
+  CHECK(peers(Exchange{.to = Rank(2), .from = Rank(2), .send = {}, .receive = {}}).empty());
+  Collective gather;
+  gather.group = {.first = 0, .stride = 2, .size = 3};
+  CHECK(peers(gather) == std::vector{Rank(0), Rank(4)});
+  CHECK(peers(Kernel{Fill{}}).empty());
 }
 
 TEST_CASE("a rank that hangs ends the run, and the message says who waits for whom in which op") {
