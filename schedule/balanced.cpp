@@ -123,7 +123,9 @@ std::vector<Share> shares_of(const Problem& problem, int ranks) {
         share.pairs += allowed_pairs(range, keys, alone);
         range.begin += first;
       }
-      shares.push_back(share);
+      if (share.count() > 0) {  // a document may have fewer tokens than pieces
+        shares.push_back(share);
+      }
     }
   }
   return shares;

@@ -7,6 +7,7 @@
 #include "schedule/balanced.hpp"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 namespace spp {
@@ -54,15 +55,13 @@ std::int64_t unit_of(const SequencePlan& plan) { return plan.ranks() * chunks_a_
 
 std::int64_t unit_of_cached(const SequencePlan& plan) { return unit_of(plan) / plan.ulysses; }
 
-Problem dealt(const Problem& problem, const SequencePlan& plan) {
-  Problem result = problem;
-  result.cached = rounded_up(problem.cached, unit_of_cached(plan));
-  if (!deals_documents(plan.layout) || problem.mask.pieces > 1) {
-    return result;
-  }
-  Mask& mask = result.mask;
+namespace {
+
+/// Every document cut into pieces, one for each chunk, and filled up so that they are alike.
+void deal_documents(Problem& problem, const SequencePlan& plan) {
+  Mask& mask = problem.mask;
+  const std::vector<std::int64_t> ends = std::exchange(mask.document_ends, {});
   mask.pieces = chunks_a_rank(plan.layout) * (plan.ring / plan.own[parameters::team]);
-  mask.document_ends.clear();
   std::int64_t begin = 0;
   std::int64_t piece_end = 0;
   const auto add = [&](std::int64_t end) {
@@ -72,21 +71,31 @@ Problem dealt(const Problem& problem, const SequencePlan& plan) {
       begin = end;
     }
   };
-  for (const std::int64_t end : problem.mask.document_ends) {
+  for (const std::int64_t end : ends) {
     add(std::min(end, problem.seq));
   }
   add(problem.seq);  // behind the last document: one of its own
-  result.seq = piece_end * mask.pieces;
+  problem.seq = piece_end * mask.pieces;
+}
+
+}  // namespace
+
+Problem dealt(const Problem& problem, const SequencePlan& plan) {
+  Problem result = problem;
+  result.cached = rounded_up(problem.cached, unit_of_cached(plan));
+  if (deals_documents(plan.layout) && problem.mask.pieces == 1) {
+    deal_documents(result, plan);
+  }
+  if (problem.mask.kind == MaskKind::window && problem.mask.window >= problem.end()) {
+    // a window over all tokens hides none from the padding, either
+    result.mask.window = result.cached + rounded_up(result.seq, unit_of(plan));
+  }
   return result;
 }
 
 Problem padded(const Problem& problem, const SequencePlan& plan) {
   Problem result = dealt(problem, plan);
   result.seq = rounded_up(result.seq, unit_of(plan));
-  if (problem.mask.kind == MaskKind::window && problem.mask.window >= problem.end()) {
-    result.mask.window =
-        result.end();  // a window over all tokens hides none from the padding, either
-  }
   if (plan.heads == HeadPolicy::pad) {
     const HeadSplit split(problem, plan.ulysses, plan.heads);
     result.q_heads = split.q_heads();

@@ -54,7 +54,8 @@ std::int64_t unit_of_cached(const SequencePlan& plan);
 /// The problem as `plan` deals it out: cached tokens padded to unit_of_cached(), with tokens like
 /// others, as those of the sequence are numbered behind them; layouts that deal documents out: each
 /// document likewise to a multiple of unit_of(), and cut into one piece for each team
-/// (document-zigzag: two). Dealt out already: itself.
+/// (document-zigzag: two). A window over all tokens is one over their padding, too. Dealt out
+/// already: itself.
 Problem dealt(const Problem& problem, const SequencePlan& plan);
 
 /// The problem as it is dealt out, padded so that `plan` divides it: the sequence to unit_of(),

@@ -4,6 +4,8 @@
 #include "parallel/attention/strategy.hpp"
 #include "tests/support/catch.hpp"
 
+#include <utility>
+
 using namespace spp;
 using Catch::Matchers::ContainsSubstring;
 using spp::test::message_of;
@@ -42,6 +44,22 @@ TEST_CASE("documents are padded each to two pieces a rank, and dealt out by ring
   CHECK(padded(whole, plan) == whole);
   plan.layout = Layout::zigzag;
   CHECK(padded(problem, plan).mask == problem.mask);
+}
+
+TEST_CASE(
+    "a window over all tokens stays one over what padding makes of them, asked for and done") {
+  // 4 ranks: documents of 4 and 17 tokens become 8 and 24, a sequence of 21 becomes 24.
+  Problem problem{.seq = 21,
+                  .mask = {.kind = MaskKind::window, .window = 21, .document_ends = {4}}};
+  SequencePlan plan{.strategy = "all-gather", .ulysses = 2, .ring = 2};
+  const auto windows = [&](Layout layout) {
+    plan.layout = layout;
+    return std::pair(dealt(problem, plan).mask.window, padded(problem, plan).mask.window);
+  };
+  CHECK(windows(Layout::document_zigzag) == std::pair<std::int64_t, std::int64_t>(32, 32));
+  CHECK(windows(Layout::zigzag) == std::pair<std::int64_t, std::int64_t>(24, 24));
+  problem.mask.window = 20;
+  CHECK(windows(Layout::document_zigzag) == std::pair<std::int64_t, std::int64_t>(20, 20));
 }
 
 TEST_CASE("a sequence shorter than its documents keeps what is left of them") {

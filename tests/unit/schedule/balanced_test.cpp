@@ -90,6 +90,13 @@ TEST_CASE("a document lies whole on one rank, a longer one on as few as have roo
   CHECK(holders_of(problem.mask, tiles) == std::vector{3, 1, 3, 1});
 }
 
+TEST_CASE("documents of fewer tokens than pieces are dealt out, too") {
+  const Problem problem{.seq = 14, .mask = {.document_ends = {4, 10, 12, 13}}};
+  for (const TokenSet& tile : whole_documents(problem, 7)) {
+    CHECK(tile.count() == 2);
+  }
+}
+
 TEST_CASE("whole documents of like lengths have even work, and no rank needs another") {
   std::vector<std::int64_t> ends;
   for (std::int64_t i = 1; i <= 64; ++i) {
