@@ -159,6 +159,7 @@ class Parser {
     header_fields(schedule_.problem);
     header_line("requested");
     header_fields(schedule_.requested);
+    expect_padding();
     header_line("phase");
     schedule_.recomputes = words_.size() > 2 && words_[2] == "recompute";
     expect_words(schedule_.recomputes ? 3 : 2, "phase fwd|bwd|step [recompute]");
@@ -221,6 +222,34 @@ class Parser {
       if (value.all_tokens() > text::most_tokens) {
         fail("seq * micro_batches is too large (at most {})", text::most_tokens);
       }
+      for (int number = 0; number < value.masks(); ++number) {
+        const Mask& mask = value.mask_of(number);
+        const std::int64_t packed =
+            mask.document_ends.empty() ? 0 : mask.document_ends.back() * mask.pieces;
+        if (packed > value.end()) {
+          fail("mask={}: documents of {} tokens, more than the {} of the sequence", to_string(mask),
+               packed, value.end());
+        }
+      }
+    }
+  }
+
+  /// `requested` is the problem, or what padding of tokens and whole KV groups makes it of.
+  void expect_padding() const {
+    const Problem& problem = schedule_.problem;
+    const Problem& requested = schedule_.requested;
+    Problem padded = requested;
+    padded.seq = problem.seq;
+    padded.q_heads = problem.q_heads;
+    padded.kv_heads = problem.kv_heads;
+    if (padded != problem) {
+      fail("requested differs from the problem in more than seq, q_heads and kv_heads");
+    }
+    if (requested.seq > problem.seq || requested.q_heads > problem.q_heads ||
+        requested.group_size() != problem.group_size()) {
+      fail("seq={} q_heads={} kv_heads={} cannot be padded to seq={} q_heads={} kv_heads={}",
+           requested.seq, requested.q_heads, requested.kv_heads, problem.seq, problem.q_heads,
+           problem.kv_heads);
     }
   }
 
