@@ -13,8 +13,8 @@
 // and receives of one op are posted together); a collective waits for all members of its group.
 //
 // Cost: O(atom pairs x head atoms) memory, see meetings.hpp (demand.hpp knows it beforehand), and
-// time proportional to the pieces moved. Not tracked: the order of tokens inside a buffer, and the
-// numbers.
+// time proportional to the pieces moved. Not tracked: the order of tokens inside a buffer
+// (storage.hpp), and the numbers.
 #pragma once
 
 #include "base/progress.hpp"

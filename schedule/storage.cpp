@@ -1,5 +1,6 @@
 #include "schedule/storage.hpp"
 
+#include "base/error.hpp"
 #include "schedule/storage_rank.hpp"
 
 #include <algorithm>
@@ -76,13 +77,13 @@ struct ChannelKey {
 };
 
 struct RankWalk {
-  RankWalk(const Schedule& schedule, Rank rank)
+  RankWalk(const Schedule& schedule, Rank rank, bool keeps)
       : program(schedule.program(rank)),
         store(schedule, rank),
         cursor(program),
         result{.rank = rank,
                .buffers = program.buffers,
-               .arena = plan_arena(program),
+               .arena = keeps ? plan_arena(program) : Arena{},
                .ops = {},
                .contents = {}},
         dependencies(program.buffers.size(), schedule.streams.size()) {}
@@ -102,13 +103,14 @@ struct RankWalk {
 /// Sends are taken as soon as they are posted: a proven schedule has a receiver for each.
 class Walk {
  public:
-  explicit Walk(const Schedule& schedule) {
+  /// `keeps`: ops and arenas, for programs().
+  Walk(const Schedule& schedule, bool keeps) : keeps_(keeps) {
     for (int r = 0; r < schedule.mesh.size(); ++r) {
-      ranks_.emplace_back(schedule, Rank(r));
+      ranks_.emplace_back(schedule, Rank(r), keeps);
     }
   }
 
-  std::vector<StoredProgram> run() {
+  void run() {
     bool moved = true;
     while (moved) {
       moved = false;
@@ -118,9 +120,14 @@ class Walk {
         }
       }
     }
+    for (const RankWalk& w : ranks_) {
+      ensure(w.finished, "a schedule that was not proven: ranks wait for each other");
+    }
+  }
+
+  std::vector<StoredProgram> programs() {
     std::vector<StoredProgram> programs;
     for (RankWalk& w : ranks_) {
-      ensure(w.finished, "a schedule that was not proven: ranks wait for each other");
       for (std::size_t b = 0; b < w.program.buffers.size(); ++b) {
         w.result.contents.push_back(w.store.content(BufferId(b)));
       }
@@ -157,8 +164,10 @@ class Walk {
     if (!done) {
       return false;
     }
-    stored.waits = w.dependencies.of(*w.op, static_cast<std::int32_t>(w.result.ops.size()));
-    w.result.ops.push_back(std::move(stored));
+    if (keeps_) {
+      stored.waits = w.dependencies.of(*w.op, static_cast<std::int32_t>(w.result.ops.size()));
+      w.result.ops.push_back(std::move(stored));
+    }
     w.op = nullptr;
     return true;
   }
@@ -214,6 +223,7 @@ class Walk {
     return true;
   }
 
+  bool keeps_;
   std::deque<RankWalk> ranks_;
   std::map<ChannelKey, std::deque<std::vector<StoredContent>>> channels_;
   std::map<CallKey, Call> calls_;
@@ -227,6 +237,23 @@ const RowSpan& StoredOp::rows_of(BufferId id) const {
   return *at;
 }
 
-std::vector<StoredProgram> store(const Schedule& schedule) { return Walk(schedule).run(); }
+std::vector<StoredProgram> store(const Schedule& schedule) {
+  Walk walk(schedule, true);
+  try {
+    walk.run();
+  } catch (const Misplaced& e) {
+    throw InternalError(e.what());
+  }
+  return walk.programs();
+}
+
+std::string misplaced(const Schedule& schedule) {
+  try {
+    Walk(schedule, false).run();
+  } catch (const Misplaced& e) {
+    return e.what();
+  }
+  return "";
+}
 
 }  // namespace spp

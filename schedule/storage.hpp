@@ -4,8 +4,8 @@
 // must: `store` walks all ranks' programs once more, follows the order of tokens and heads through
 // every op, and gives each op of a rank the rows, moves and parts that it touches, and the ops that
 // it waits for. An order that does not fit (rows that do not lie together, members that bring other
-// tokens than their peers expect) is an InternalError: so this proves packs, unpacks and reorders,
-// which coverage leaves open.
+// tokens than their peers expect, heads that a buffer has no columns for) is an InternalError, or
+// what `misplaced` says: so this proves packs, unpacks and reorders, which coverage leaves open.
 //
 // Storage (docs/schedule.md). A buffer is a sequence of pieces, each dense
 // [rows, batch, heads, width], a row a token. Nearly all buffers are one piece; around the
@@ -24,6 +24,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace spp {
@@ -93,5 +94,8 @@ struct StoredProgram {
 
 /// Programs of all ranks. The schedule must be proven. O(ranks * ops).
 std::vector<StoredProgram> store(const Schedule& schedule);
+
+/// "" if a proven schedule can be stored; else the first op that cannot, and why.
+std::string misplaced(const Schedule& schedule);
 
 }  // namespace spp

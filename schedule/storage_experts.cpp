@@ -121,9 +121,10 @@ void RankStore::to_experts(const Collective& op, std::span<const Contribution> m
     }
     std::int64_t brought = 0;
     for (int slot = 0; slot < routing.slots_of(own).count(); ++slot, ++at) {
-      const StoredPiece& piece = members[static_cast<std::size_t>(i)].from.at(at);
-      received.push_back(piece);
-      brought += cells(piece);
+      const StoredContent& from = members[static_cast<std::size_t>(i)].from;
+      expect(at < from.size(), "a member's slots do not lie one by one");
+      received.push_back(from[at]);
+      brought += cells(from[at]);
     }
     expect(brought == part, "a member brings another number of slots");
   }
@@ -140,8 +141,10 @@ void RankStore::from_experts(const Collective& op, std::span<const Contribution>
     stored.sends.push_back({.begin = i * part, .count = part});
     stored.receives.push_back({.begin = i * part, .count = part});
     const auto slots = static_cast<std::size_t>(routing.slots_of(i).count());
+    const StoredContent& from = members[static_cast<std::size_t>(i)].from;
+    expect((own + 1) * slots <= from.size(), "a member's slots do not lie one by one");
     for (std::size_t slot = 0; slot < slots; ++slot) {
-      received.push_back(members[static_cast<std::size_t>(i)].from.at(own * slots + slot));
+      received.push_back(from[own * slots + slot]);
     }
   }
   expect(received == by_expert(routing, op.to_tokens), "slots come back in another order");

@@ -19,8 +19,8 @@ RankStore::RankStore(const Schedule& schedule, Rank rank)
 }
 
 void RankStore::fail(std::string_view what) const {
-  throw InternalError(fmt::format("the storage of rank {}, {}: {}", rank_.value,
-                                  op_ == nullptr ? "its inputs" : name_of(op_->body), what));
+  throw Misplaced(fmt::format("the storage of rank {}, {}: {}", rank_.value,
+                              op_ == nullptr ? "its inputs" : name_of(op_->body), what));
 }
 
 void RankStore::expect(bool ok, std::string_view what) const {
@@ -79,6 +79,10 @@ void RankStore::overwrite(BufferId id, StoredContent content) {
   if (needed > cells(id, target.tokens, target.heads)) {
     fail(fmt::format("'{}' is too small", target.name));
   }
+  if (content.size() == 1 && content.front().heads.count() != target.heads) {
+    fail(fmt::format("'{}' has {} heads a row, not the {} that it gets", target.name, target.heads,
+                     content.front().heads.count()));
+  }
   if (is_result(target.role)) {
     const StoredContent declared{{.tokens = TokenList(target.tile), .heads = target.head_range}};
     if (content != declared) {
@@ -129,7 +133,12 @@ StoredContent RankStore::copied(const Copy& op) const {
     case CopyKind::deal: {
       TokenList chunks;
       const std::int64_t first = piece(op.from).tokens.ranges().front().begin;
-      const std::vector<TokenSet> dealt = chunks_of(schedule_->problem, op.layout, op.chunks);
+      const Problem& problem = schedule_->problem;
+      const std::int64_t unit = op.layout == Layout::balanced ? chunks_of_rank : 1;
+      expect(problem.seq % (op.chunks * unit) == 0 &&
+                 (op.layout != Layout::whole_documents || problem.mask.pieces == 1),
+             "the sequence does not divide into such chunks");
+      const std::vector<TokenSet> dealt = chunks_of(problem, op.layout, op.chunks);
       for (int i = 0; i < op.chunks; ++i) {
         chunks.append(TokenList(dealt[static_cast<std::size_t>(i)].shifted(first)));
       }

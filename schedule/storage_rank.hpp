@@ -3,9 +3,16 @@
 
 #include "schedule/storage.hpp"
 
+#include <stdexcept>
 #include <string>
 
 namespace spp {
+
+/// An order that does not fit: store() and misplaced() say so, each in its way.
+class Misplaced : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
 
 /// What a rank brings to a collective.
 struct Contribution {

@@ -10,6 +10,7 @@
 #include "planner/step.hpp"
 #include "schedule/arena.hpp"
 #include "schedule/demand.hpp"
+#include "schedule/storage.hpp"
 #include "schedule/text.hpp"
 
 #include <algorithm>
@@ -68,6 +69,10 @@ Verified verified(const Schedule& schedule, const Output& output) {
   {
     Progress progress = output.progress(fmt::format("proving {},", phase), "ops");
     v.proof = prove(schedule, progress.watch());
+  }
+  if (v.proof.proven) {
+    v.proof.counter_example = misplaced(schedule);
+    v.proof.proven = v.proof.counter_example.empty();
   }
   if (v.proof.proven) {
     Progress progress = output.progress(fmt::format("memory of {},", phase), "ranks");
@@ -179,7 +184,8 @@ extern const Command verify{
         "waits for "
         "ever; of a layer or a step (--scope) also that every part of each product, of each "
         "gradient and of each parameter's gradient is there once, and every parameter is updated "
-        "once, everywhere. If there is a counter-example it is printed, and "
+        "once, everywhere; and that rows lie in the order that each op needs. If there is a "
+        "counter-example it is printed, and "
         "the exit code is 4. No machine is "
         "needed.",
     .arguments = "",

@@ -358,6 +358,16 @@ TEST_CASE("a dumped schedule is proven again, and a spoiled one is refuted with 
   CHECK(std::count(r.err.begin(), r.err.end(), '\n') == 1);
 }
 
+TEST_CASE("a schedule whose rows do not fit its buffers is refuted with 4") {
+  const TempDir dir;
+  std::string text = read_text(spp::test::source_path("tests/golden/ring_of_two.txt"));
+  constexpr std::string_view part = "buffer part out scratch bf16 tokens=8 heads=";
+  text[text.find(part) + part.size()] = '5';
+  const Result r = sp_plan("verify --schedule " + dir.write("wide.txt", text).string());
+  CHECK(r.code == 4);
+  CHECK_THAT(r.err, ContainsSubstring("'part' has 5 heads a row, not the 4 that it gets"));
+}
+
 TEST_CASE("a trace has an event for each op of each rank") {
   const TempDir dir;
   const std::string file = (dir.path() / "trace.json").string();
