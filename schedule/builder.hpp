@@ -3,7 +3,6 @@
 // builder.
 #pragma once
 
-#include "base/error.hpp"
 #include "schedule/schedule.hpp"
 
 #include <concepts>
@@ -58,8 +57,7 @@ class ProgramBuilder {
                  .batch = shape.batch,
                  .label = ref.label});
   }
-  /// Scratch in the tensor's natural dtype: fp32 for lse, delta, states, and what a softmax is
-  /// taken of; else the problem's.
+  /// Scratch in the tensor's natural dtype.
   BufferId scratch(std::string name, TensorRef tensor, std::int64_t tokens, int heads) {
     return scratch(std::move(name), tensor, tokens, heads, natural_dtype(tensor));
   }
@@ -121,35 +119,7 @@ class ProgramBuilder {
   }
 
   [[nodiscard]] DType natural_dtype(TensorRef ref) const {
-    switch (ref.tensor) {
-      case Tensor::lse:
-      case Tensor::delta:
-      case Tensor::scores:
-      case Tensor::d_weights:
-      case Tensor::state:
-      case Tensor::d_state:
-      case Tensor::d_param:  // main gradients
-      case Tensor::master:
-      case Tensor::first_moment:
-      case Tensor::second_moment:
-        return DType::fp32;
-      case Tensor::q:
-      case Tensor::k:
-      case Tensor::v:
-      case Tensor::out:
-      case Tensor::d_out:
-      case Tensor::d_q:
-      case Tensor::d_k:
-      case Tensor::d_v:
-      case Tensor::weights:
-      case Tensor::d_scores:
-      case Tensor::param:
-        return problem_.dtype;
-      case Tensor::value:
-      case Tensor::d_value:
-        return graph_->value(ref.label).fp32 ? DType::fp32 : problem_.dtype;
-    }
-    throw InternalError("unknown tensor");
+    return takes_fp32(ref, *graph_) ? DType::fp32 : problem_.dtype;
   }
   [[nodiscard]] Program finish() {
     end_batch();

@@ -14,6 +14,16 @@ std::span<const Piece> Contents::of_tokens(int token_atom) const {
                                   [](const Piece& p) { return p.cell.tokens; });
 }
 
+std::vector<int> Contents::tokens() const {
+  std::vector<int> result;
+  for (const Piece& piece : pieces_) {
+    if (result.empty() || result.back() != piece.cell.tokens) {
+      result.push_back(piece.cell.tokens);
+    }
+  }
+  return result;
+}
+
 std::span<Piece> Contents::change(const Cell& cell) {
   return std::ranges::equal_range(pieces_, cell, {}, &Piece::cell);
 }

@@ -35,6 +35,8 @@ class Contents {
   [[nodiscard]] std::span<const Piece> at(const Cell& cell) const;
   /// The pieces of one token atom, all heads.
   [[nodiscard]] std::span<const Piece> of_tokens(int token_atom) const;
+  /// The token atoms (or slots, or rows) that there are pieces of.
+  [[nodiscard]] std::vector<int> tokens() const;
   /// The pieces of one cell, to be changed in place (not their cells).
   [[nodiscard]] std::span<Piece> change(const Cell& cell);
   [[nodiscard]] std::span<Piece> change_all() { return pieces_; }

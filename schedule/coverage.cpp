@@ -154,9 +154,12 @@ Proof Walk::prove() {
   if (!ledger_.grid.flaw().empty()) {
     return {.proven = false, .counter_example = ledger_.grid.flaw()};
   }
-  check_inputs(ledger_, schedule_.phase, ranks);
-  for (const Home& home : ranks) {
-    load_inputs(ledger_, home);
+  check_buffers(ledger_, ranks);
+  if (!findings.stopped()) {
+    check_inputs(ledger_, schedule_.phase, ranks);
+    for (const Home& home : ranks) {
+      load_inputs(ledger_, home);
+    }
   }
   if (!findings.stopped()) {
     run();

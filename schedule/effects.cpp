@@ -40,14 +40,12 @@ const Piece* only_piece(const Site& site, BufferId id, const Cell& cell) {
                           wanted, buffer.name));
     return nullptr;
   }
-  std::vector<int> held;
-  for (const Piece& piece : site.content(id).all()) {
-    if (held.empty() || held.back() != piece.cell.tokens) {
-      held.push_back(piece.cell.tokens);
-    }
-  }
+  const std::vector<int> held = site.content(id).tokens();
+  const bool of_tokens = !is_state(buffer.tensor) && !is_param(buffer.tensor);
   site.stop(fmt::format("finds no {} in '{}', which holds {}", wanted, buffer.name,
-                        held.empty() ? "nothing" : "tokens " + site.grid().tokens_text(held)));
+                        held.empty() ? "nothing"
+                        : of_tokens  ? "tokens " + site.grid().tokens_text(held)
+                                     : "others"));
   return nullptr;
 }
 

@@ -5,7 +5,8 @@
 //                  (an atom that the mask cuts counts as met: the kernel applies the mask exactly)
 //  attention_bwd   lse and delta of *all* keys of a query; contributions to d_q, d_k, d_v
 //  scores          one piece of every cell of rows and columns; columns that are not there yet
-//  softmax         scores of all keys that a query may see; weights are divided by their sum
+//  softmax         scores of all keys that a query may see, of the named tokens and no others;
+//                  weights are divided by their sum
 //  softmax_bwd     the same of d_weights, and such weights
 //  weigh           a disjoint union with the sum: the keys of the block, normalised as the weights
 //  weigh_back      the query cells of the block, of every cell of keys
@@ -21,7 +22,7 @@
 //  accumulate      a disjoint union; out only with equal normalisers
 //  fill            no contribution yet
 //  copy            unchanged; fold: disjoint union of the pieces of a cell; take: as accumulate
-//                  initial, add: as accumulate
+//                  initial, add: as accumulate; dispatch, combine: the named tokens' slots
 //  gemm            the row parts of the parameter that are there (forward), a disjoint union of
 //                  what its column parts (input gradient) or tokens (weight gradient) give; of
 //                  operands that are complete

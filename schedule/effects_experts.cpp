@@ -78,8 +78,8 @@ void copy_between(const Site& site, const Copy& op, const GraphWork& work, const
   }
 }
 
-/// Of one tensor, what a group's slots have: out of rows that have all slots, or into such.
-void copy_of_group(const Site& site, const Copy& op) {
+/// Of one tensor, its slots, or those of a group: out of rows that have all slots, or into such.
+void copy_within(const Site& site, const Copy& op) {
   const TensorRef tensor = site.buffer(op.from).ref();
   const auto* tokens = named_tokens(site, op.tokens);
   if (tokens == nullptr || !readable(site, op.from, tensor)) {
@@ -95,7 +95,7 @@ void copy_of_group(const Site& site, const Copy& op) {
       copied.add(*piece);
     }
   }
-  if (op.kind == CopyKind::combine) {
+  if (op.of_group && op.kind == CopyKind::combine) {
     sum_up(site, op.to, tensor, std::move(copied), false, op.from);
   } else {
     overwrite(site, op.to, std::move(copied));
@@ -109,12 +109,12 @@ void copy_slots(const Site& site, const Copy& op) {
   const TensorRef to = site.buffer(op.to).ref();
   const Graph& graph = site.grid().graph();
   const int groups = graph.routing.empty() ? 0 : graph.routing.groups;
-  if (op.of_group && op.expert_group >= groups) {
+  if (groups == 0 || (op.of_group && op.expert_group >= groups)) {
     site.stop(fmt::format("a group {} of {} groups of experts", op.expert_group, groups));
     return;
   }
   if (from == to) {
-    return copy_of_group(site, op);
+    return copy_within(site, op);
   }
   for (int i = 0; i < std::ssize(graph.definitions); ++i) {
     const LayerFunction function = graph.definition(i).function;

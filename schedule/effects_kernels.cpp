@@ -328,7 +328,7 @@ void copy_some(const Site& site, const Copy& op) {
 }  // namespace
 
 void apply(const Site& site, const Copy& op) {
-  if (op.of_slots() && (op.of_group || site.buffer(op.from).ref() != site.buffer(op.to).ref())) {
+  if (op.of_slots()) {
     return copy_slots(site, op);
   }
   if (!copies_alike(site, op)) {

@@ -111,13 +111,15 @@ std::optional<Contents> softmax_of(const Site& site, BufferId id, Tensor from, T
 }  // namespace
 
 void apply(const Site& site, const Softmax& op) {
-  if (named_tokens(site, op.tokens) == nullptr || !within_micro_batch(site, op.tokens, {}) ||
-      !sees_by(site, op.mask)) {
+  const auto* tokens = named_tokens(site, op.tokens);
+  if (tokens == nullptr || !within_micro_batch(site, op.tokens, {}) || !sees_by(site, op.mask) ||
+      !readable(site, op.scores, Tensor::scores)) {
     return;
   }
-  if (op.tokens.count() != site.buffer(op.scores).tokens) {
-    site.stop(fmt::format("is over tokens {}, but '{}' has {} rows", to_string(op.tokens),
-                          site.buffer(op.scores).name, site.buffer(op.scores).tokens));
+  const std::vector<int> held = site.content(op.scores).tokens();
+  if (*tokens != held) {
+    site.stop(fmt::format("is over tokens {}, but '{}' holds tokens {}", to_string(op.tokens),
+                          site.buffer(op.scores).name, site.grid().tokens_text(held)));
     return;
   }
   if (auto weights = softmax_of(site, op.scores, Tensor::scores, Tensor::weights)) {
@@ -320,6 +322,19 @@ bool all_allowed(const Site& site, Tensor to, const Cell& cell, const Piece& sta
   return true;
 }
 
+/// The heads of a state's result are its own, or attend to them; else stops.
+bool attends(const Site& site, const ApplyState& op, Tensor to) {
+  if (!is_kv(to)) {
+    return attended_heads(site, op.heads, op.kv_heads).has_value();
+  }
+  if (op.heads == op.kv_heads) {
+    return true;
+  }
+  site.stop(fmt::format("KV heads {}:{} have other states than {}:{}", op.heads.begin,
+                        op.heads.count(), op.kv_heads.begin, op.kv_heads.count()));
+  return false;
+}
+
 }  // namespace
 
 void apply(const Site& site, const ApplyState& op) {
@@ -331,8 +346,8 @@ void apply(const Site& site, const ApplyState& op) {
       computes(site, AttentionFunction::linear) ? roles_of(site, op.to, known) : nullptr;
   const auto* tokens = roles != nullptr ? named_tokens(site, op.tokens) : nullptr;
   const auto heads = tokens != nullptr ? named_heads(site, op.heads, roles->to) : std::nullopt;
-  const auto kv_heads = heads ? named_heads(site, op.kv_heads, Tensor::state) : std::nullopt;
-  if (!kv_heads || !holds(site, op.rows, roles->first, *tokens, *heads) ||
+  if (!heads || !attends(site, op, roles->to) ||
+      !holds(site, op.rows, roles->first, *tokens, *heads) ||
       !readable(site, op.state, roles->second)) {
     return;
   }

@@ -221,11 +221,11 @@ void update(const Site& site, const RowKernel& op, int label) {
                              Tensor::second_moment};
   constexpr std::array writes{Tensor::master, Tensor::first_moment, Tensor::second_moment,
                               Tensor::param};
-  if (op.backward || op.reads.ids().size() != reads.size() ||
+  if (op.backward || op.slots || op.reads.ids().size() != reads.size() ||
       op.writes.ids().size() != writes.size()) {
     site.stop(
-        "has other operands than an update: it reads d_param, master and moments, and writes "
-        "master, moments and param");
+        "has other operands or flags than an update: it reads d_param, master and moments, and "
+        "writes master, moments and param");
     return;
   }
   for (std::size_t i = 0; i < reads.size(); ++i) {

@@ -154,7 +154,37 @@ void check_output(Ledger& ledger, Rank rank, const Buffer& buffer, const Content
   }
 }
 
+/// "" if a program may have such a buffer; else why not.
+std::string flaw_of(const Graph& graph, const Buffer& buffer) {
+  const auto name = [&] { return graph.name(buffer.ref()); };
+  const bool comes_and_goes = buffer.tensor == Tensor::scores ||
+                              buffer.tensor == Tensor::d_weights ||
+                              buffer.tensor == Tensor::d_state;
+  if (buffer.role != BufferRole::scratch && comes_and_goes) {
+    return fmt::format("is an {}, but {} lives within a program alone", to_string(buffer.role),
+                       name());
+  }
+  if (buffer.role == BufferRole::state && !is_updated(buffer.tensor)) {
+    return fmt::format("is a state, but {} is nothing that an update replaces", name());
+  }
+  if (takes_fp32(buffer.ref(), graph) && buffer.dtype != DType::fp32) {
+    return fmt::format("has elements of {}, but {} takes fp32", to_string(buffer.dtype), name());
+  }
+  return "";
+}
+
 }  // namespace
+
+void check_buffers(Ledger& ledger, std::span<const Home> ranks) {
+  for (const Home& home : ranks) {
+    for (const Buffer& buffer : home.buffers) {
+      if (const std::string flaw = flaw_of(ledger.grid.graph(), buffer); !flaw.empty()) {
+        ledger.findings.stop(fmt::format("rank {}: '{}' {}", home.rank.value, buffer.name, flaw));
+        return;
+      }
+    }
+  }
+}
 
 void load_inputs(Ledger& ledger, const Home& home) {
   for (std::size_t b = 0; b < home.buffers.size(); ++b) {
@@ -207,11 +237,32 @@ std::vector<TensorRef> end_values(const Graph& graph) {
   return result;
 }
 
+/// What attention by itself may be given.
+bool is_given_to_attention(Phase phase, Tensor tensor) {
+  switch (tensor) {
+    case Tensor::q:
+    case Tensor::k:
+    case Tensor::v:
+      return true;
+    case Tensor::out:
+    case Tensor::lse:
+    case Tensor::weights:
+    case Tensor::state:  // what the forward leaves
+    case Tensor::d_out:
+      return phase != Phase::forward;
+    default:
+      return false;
+  }
+}
+
 /// What a program of this phase may be given. `cached`: keys and values of tokens that are, too.
 bool may_be_given(const Graph& graph, Phase phase, const Buffer& buffer,
                   std::span<const TensorRef> given, bool cached) {
   if (buffer.role == BufferRole::state) {
     return phase == Phase::step && is_updated(buffer.tensor) && graph.update_of(buffer.label) >= 0;
+  }
+  if (graph.empty()) {
+    return is_given_to_attention(phase, buffer.tensor);
   }
   if (phase != Phase::backward) {
     const bool replaced = phase == Phase::step && graph.update_of(buffer.label) >= 0;
@@ -236,7 +287,8 @@ bool may_be_given(const Graph& graph, Phase phase, const Buffer& buffer,
   }
 }
 
-void check_graph_inputs(Ledger& ledger, Phase phase, std::span<const Home> ranks) {
+/// Nobody is given what is to be computed.
+void check_given(Ledger& ledger, Phase phase, std::span<const Home> ranks) {
   const Graph& graph = ledger.grid.graph();
   const std::vector<TensorRef> given =
       phase == Phase::backward ? end_values(graph) : given_values(graph);
@@ -250,8 +302,12 @@ void check_graph_inputs(Ledger& ledger, Phase phase, std::span<const Home> ranks
       }
     }
   }
+}
+
+void check_graph_inputs(Ledger& ledger, Phase phase, std::span<const Home> ranks) {
+  const Graph& graph = ledger.grid.graph();
   if (phase != Phase::backward) {
-    for (const TensorRef ref : given) {
+    for (const TensorRef ref : given_values(graph)) {
       check_declared(ledger, ranks, {.tensor = ref, .role = BufferRole::input, .once = false});
     }
   }
@@ -296,6 +352,7 @@ void check_graph_outputs(Ledger& ledger, Phase phase, std::span<const Home> rank
 }  // namespace
 
 void check_inputs(Ledger& ledger, Phase phase, std::span<const Home> ranks) {
+  check_given(ledger, phase, ranks);
   if (!ledger.grid.graph().empty()) {
     return check_graph_inputs(ledger, phase, ranks);
   }

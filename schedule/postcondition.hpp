@@ -12,6 +12,10 @@ struct Home {
   std::span<Contents> contents;
 };
 
+/// Stops at a buffer whose tensor nobody gives or leaves in its role, or whose elements are too
+/// narrow for it.
+void check_buffers(Ledger& ledger, std::span<const Home> ranks);
+
 /// Fills the inputs of a rank; they are complete.
 void load_inputs(Ledger& ledger, const Home& home);
 

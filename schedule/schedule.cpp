@@ -1,5 +1,7 @@
 #include "schedule/schedule.hpp"
 
+#include "base/error.hpp"
+
 #include <array>
 
 namespace spp {
@@ -25,6 +27,38 @@ BufferShape shape_of(TensorRef ref, const Problem& problem, const Graph& graph) 
   }
   return is_param(ref.tensor) ? BufferShape{.width = graph.param(ref.label).part_columns()}
                               : shape_of(ref.tensor, problem);
+}
+
+bool takes_fp32(TensorRef ref, const Graph& graph) {
+  switch (ref.tensor) {
+    case Tensor::lse:
+    case Tensor::delta:
+    case Tensor::scores:
+    case Tensor::d_weights:
+    case Tensor::state:
+    case Tensor::d_state:
+    case Tensor::d_param:  // main gradients
+    case Tensor::master:
+    case Tensor::first_moment:
+    case Tensor::second_moment:
+      return true;
+    case Tensor::q:
+    case Tensor::k:
+    case Tensor::v:
+    case Tensor::out:
+    case Tensor::d_out:
+    case Tensor::d_q:
+    case Tensor::d_k:
+    case Tensor::d_v:
+    case Tensor::weights:
+    case Tensor::d_scores:
+    case Tensor::param:
+      return false;
+    case Tensor::value:
+    case Tensor::d_value:
+      return graph.value(ref.label).fp32;
+  }
+  throw InternalError("unknown tensor");
 }
 
 AttentionRows rows_of(const Problem& problem, int head_parts) {

@@ -97,6 +97,9 @@ struct BufferShape {
 /// Of a tensor of attention.
 BufferShape shape_of(Tensor tensor, const Problem& problem);
 BufferShape shape_of(TensorRef ref, const Problem& problem, const Graph& graph);
+/// Whether a tensor has elements of fp32 in problems of any type: lse, delta, states, what a
+/// softmax is taken of, and gradients and moments of parameters; of a value as the graph says.
+bool takes_fp32(TensorRef ref, const Graph& graph);
 /// What a graph's definitions meet of this attention.
 AttentionRows rows_of(const Problem& problem, int head_parts);
 /// Size of so much of a buffer's tensor: batch * tokens * heads * width * element size.

@@ -58,6 +58,15 @@ TEST_CASE("wrong ways to experts are refused with a counter-example") {
                                                          .end = 2 - o.to_heads.begin};
                                          })),
              Contains("finds no l0.expert_weights tokens"));
+  // Weights of other tokens than the rank's own.
+  CHECK_THAT(refuted(changed<Copy>(
+                 step.build(),
+                 [](const Copy& o, const std::vector<Buffer>& buffers) {
+                   return o.of_slots() &&
+                          buffers[o.from.index()].ref() == buffers[o.to.index()].ref();
+                 },
+                 [](Copy& o) { o.tokens = o.tokens.shifted(o.tokens.count()); })),
+             Contains("finds no l0.expert_weights tokens"));
   // Sums that begin before all slots are back; half of the tokens.
   CHECK_THAT(refuted(changed<Copy>(
                  step.build(),

@@ -229,6 +229,9 @@ TEST_CASE("wrong steps are refused with a counter-example") {
                                  });
                                })),
              Contains("lacks the contribution of the update"));
+  CHECK_THAT(refuted(changed<RowKernel>(step.build(), is(LayerFunction::adam),
+                                        [](RowKernel& o) { o.slots = true; })),
+             Contains("other operands or flags than an update"));
   // Words looked up in another rank's part of the table; the loss from a part of the logits.
   CHECK_THAT(refuted(changed<RowKernel>(step.build(), is(LayerFunction::embedding),
                                         [](RowKernel& o) { o.part = 1 - o.part; })),

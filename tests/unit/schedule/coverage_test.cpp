@@ -282,6 +282,7 @@ TEST_CASE("a backward with a local LSE is refused") {
     Buffer buffer;
     buffer.name = std::move(name);
     buffer.tensor = tensor;
+    buffer.dtype = DType::fp32;
     buffer.tokens = 16;
     buffer.heads = 4;
     return buffer;
@@ -348,6 +349,32 @@ TEST_CASE("inputs that hold other ranks' tokens are refused") {
   HandWritten w = ring_forward(2, Layout::contiguous, full);
   w.buffers[1][w.buffer(1, "k").index()].tile = w.home(0);
   expect_refused(w, {"input k of key tokens 0:16 (KV heads 0:2) is declared twice"});
+}
+
+TEST_CASE("what an attention computes is not given to it") {
+  HandWritten w = ring_backward(2, Layout::contiguous, full);
+  Buffer given = w.buffers[1][w.buffer(1, "q").index()];
+  given.name = "given";
+  given.tensor = Tensor::d_q;
+  w.buffers[1].push_back(given);
+  expect_refused(w, {"rank 1: 'given' is an input, but d_q is to be computed"});
+}
+
+TEST_CASE("buffers that no program may have are refused") {
+  HandWritten w = ring_forward(2, Layout::contiguous, full);
+  Buffer& q = w.buffers[0][w.buffer(0, "q").index()];
+  SECTION("a state that nothing updates") {
+    q.role = BufferRole::state;
+    expect_refused(w, {"rank 0: 'q' is a state, but q is nothing that an update replaces"});
+  }
+  SECTION("an input of what lives within a program") {
+    q.tensor = Tensor::scores;
+    expect_refused(w, {"rank 0: 'q' is an input, but scores lives within a program alone"});
+  }
+  SECTION("statistics in fewer bits") {
+    w.buffers[0][w.buffer(0, "part_lse").index()].dtype = DType::fp16;
+    expect_refused(w, {"rank 0: 'part_lse' has elements of fp16, but lse takes fp32"});
+  }
 }
 
 TEST_CASE("ops that name what does not exist are refused") {

@@ -130,6 +130,12 @@ TEST_CASE("a softmax over part of a row is refused") {
   expect_refused(w, {"rank 2", "softmax over part of a row", "lacks key tokens 16:16"});
 }
 
+TEST_CASE("a softmax is over the rows that it names, and no others") {
+  HandWritten w = rows_of_scores(2);
+  w.op<Softmax>(0, 0).tokens = w.home(1);
+  expect_refused(w, {"rank 0", "softmax", "is over tokens 16:16, but 'scores' holds tokens 0:16"});
+}
+
 TEST_CASE("columns that are written twice, and values that are weighed twice, are refused") {
   HandWritten twice = rows_of_scores(2);
   twice.op<Scores>(1, 1).k_tokens = twice.home(0);
@@ -146,6 +152,14 @@ TEST_CASE("a state that holds keys which the mask hides is refused") {
   w.op<SumStates>(1, 0).slots = tokens_of(0, 2);  // its own, too
   expect_refused(w, {"rank 1", "apply_state", "applies a state with key tokens 16:16",
                      "which the mask forbids in part"});
+}
+
+TEST_CASE("a state is applied to the heads that attend to its own") {
+  HandWritten w = states(3);
+  w.schedule.grain.heads = HeadSplit(w.schedule.problem, 2, HeadPolicy::divide);
+  expect_proven(w);
+  w.op<ApplyState>(1, 0).kv_heads = {0, 1};
+  expect_refused(w, {"rank 1", "apply_state", "heads 0:4 do not attend to KV heads 0:1"});
 }
 
 TEST_CASE("a state that was left out, or comes twice, is refused") {
