@@ -133,12 +133,17 @@ struct Allowed {
 /// one or the other.
 enum class ExpertRanks : std::uint8_t { any, replica, stage };
 
+/// Which numbers of layers a framework deals out to a pipeline: those that plans do; as many to
+/// every virtual stage; or as many to each chunk, of which every rank has one layer at least.
+enum class DealtLayers : std::uint8_t { as_planned, even_stages, even_chunks };
+
 /// Degrees around attention that a framework has.
 struct FrameworkAxes {
   bool tensor = false, pipeline = false, expert = false;
   bool kv_copies = false;  // more tensor ranks than KV heads, of which they hold copies
   bool data = true;
   std::span<const std::string_view> orders{};  // of micro-batches in a pipeline, in training
+  DealtLayers layers = DealtLayers::as_planned;
   ExpertRanks expert_ranks = ExpertRanks::any;
   /// How tokens come to experts without further packages, its default first; empty: as the stack
   /// does.
@@ -148,6 +153,17 @@ struct FrameworkAxes {
 
   [[nodiscard]] bool has_order(std::string_view order) const {
     return std::ranges::find(orders, order) != orders.end();
+  }
+  [[nodiscard]] bool deals_out(std::int64_t count, int ranks, int chunks) const {
+    switch (layers) {
+      case DealtLayers::as_planned:
+        return true;
+      case DealtLayers::even_stages:
+        return count % (std::int64_t{ranks} * chunks) == 0;
+      case DealtLayers::even_chunks:
+        return count % chunks == 0 && count / chunks >= ranks;
+    }
+    return false;
   }
   /// As many as experts are split over; 0: as many as a plan likes.
   [[nodiscard]] int expert_ranks_of(int tensor_ranks, int sequence, int data_ranks) const {

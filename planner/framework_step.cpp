@@ -129,6 +129,17 @@ void add_axes(const Framework& f, const Request& request, const StepPlan& plan,
                                           fmt::join(f.axes.orders, ", ")),
                               f.checked));
   }
+  if (request.model && f.axes.pipeline &&
+      !f.axes.deals_out(request.model->layers, plan.pipeline, plan.virtual_stages)) {
+    reasons.push_back(because(
+        "pipeline",
+        fmt::format("{} deals out layers evenly, {}, and {} has {}: not {} stages x {}", f.name,
+                    f.axes.layers == DealtLayers::even_stages
+                        ? "as many to every virtual stage"
+                        : "as many to every chunk of stages and one at least to each",
+                    request.model->name, request.model->layers, plan.pipeline, plan.virtual_stages),
+        f.checked));
+  }
 }
 
 void add_experts(const Framework& f, const Request& request, const StepPlan& plan,

@@ -7,21 +7,17 @@ namespace spp {
 
 namespace {
 
-/// Layers of each virtual stage as Megatron-Core deals them out (transformer_block.py): equally; or
-/// equally with the loss head, or with embedding and head, counted as a layer each; else the first
-/// ones have one more.
+/// Layers of each virtual stage as Megatron-Core deals them out (transformer_block.py): equally,
+/// with what counts as a layer beside them; else the first ones have one more.
 std::vector<std::int64_t> dealt(std::int64_t layers, std::int64_t stages) {
   std::vector<std::int64_t> dealt(static_cast<std::size_t>(stages));
-  const std::int64_t with_ends = layers % stages == 0         ? 0
-                                 : (layers + 2) % stages == 0 ? 2
-                                 : (layers + 1) % stages == 0 ? 1
-                                                              : 0;
+  const CountedEnds ends = counted_ends(layers, stages);
   for (std::int64_t s = 0; s < stages; ++s) {
-    const std::int64_t all = layers + with_ends;
+    const std::int64_t all = layers + ends.layers();
     dealt[static_cast<std::size_t>(s)] = all / stages + (s < all % stages ? 1 : 0);
   }
-  dealt.back() -= with_ends > 0 ? 1 : 0;
-  dealt.front() -= with_ends > 1 ? 1 : 0;
+  dealt.back() -= ends.loss ? 1 : 0;
+  dealt.front() -= ends.embedding ? 1 : 0;
   return dealt;
 }
 
@@ -91,6 +87,12 @@ bool can_stage(const Model& model, std::int64_t stages, StepKind kind) {
   const auto divides = [&](std::int64_t ends) { return (model.layers + ends) % stages == 0; };
   return stages == 1 || (stages <= model.layers + 2 &&
                          (model.predict_layers > 0 || divides(0) || divides(1) || divides(2)));
+}
+
+CountedEnds counted_ends(std::int64_t layers, std::int64_t stages) {
+  const bool uneven = layers % stages != 0;
+  const bool both = uneven && (layers + 2) % stages == 0;
+  return {.embedding = both, .loss = both || (uneven && (layers + 1) % stages == 0)};
 }
 
 std::vector<Stage> stages_of(const Model& model, const StepPlan& plan, bool even_times,

@@ -25,6 +25,13 @@ struct Stage {
 /// inference deal them out in any way (vLLM, SGLang: get_pp_indices).
 bool can_stage(const Model& model, std::int64_t stages, StepKind kind);
 
+/// What counts as a layer where layers are dealt out to stages that they do not fill.
+struct CountedEnds {
+  bool embedding = false, loss = false;
+  [[nodiscard]] int layers() const { return (embedding ? 1 : 0) + (loss ? 1 : 0); }
+};
+CountedEnds counted_ends(std::int64_t layers, std::int64_t stages);
+
 /// By virtual stage. `even_times`: the loss head counts with the time that it takes, else it does
 /// not (or as a layer, where the layers do not divide). With so many layers that predict further
 /// tokens everything counts with its time, as Megatron-Core's layouts of such models are written by

@@ -91,7 +91,10 @@ extern const Framework entry{
     .heads = {.values = heads, .source = paper},
     .zero = {.values = stages, .source = guide},
     .recompute = {.values = none_or_full, .source = guide},
-    .axes = {.pipeline = true, .orders = plain_and_interleaved, .shard_copies = true},
+    .axes = {.pipeline = true,
+             .orders = plain_and_interleaved,
+             .layers = DealtLayers::even_chunks,
+             .shard_copies = true},
     .models = ModelKind::llm,
     .emit = emit,
 };

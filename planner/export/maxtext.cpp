@@ -142,7 +142,10 @@ extern const Framework entry{
     .heads = {.values = strict_heads, .source = base},
     .zero = {.values = stages, .source = base},
     .recompute = {.values = none_or_full, .source = base},
-    .axes = {.tensor = true, .pipeline = true, .orders = plain_and_interleaved},
+    .axes = {.tensor = true,
+             .pipeline = true,
+             .orders = plain_and_interleaved,
+             .layers = DealtLayers::even_stages},
     .models = ModelKind::llm,
     .emit = emit,
 };

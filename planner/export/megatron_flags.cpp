@@ -1,7 +1,5 @@
 #include "planner/export/megatron_flags.hpp"
 
-#include "step/stages.hpp"
-
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -227,11 +225,7 @@ CountedEnds counted_ends(const Launch& launch) {
   if (launch.model == nullptr || launch.pp == 1 || !layout_by_hand(launch).empty()) {
     return {};
   }
-  const std::int64_t stages = std::int64_t{launch.pp} * launch.virtual_stages;
-  const std::int64_t layers = launch.model->layers;
-  const bool uneven = layers % stages != 0;
-  const bool both = uneven && (layers + 2) % stages == 0;
-  return {.embedding = both, .loss = both || (uneven && (layers + 1) % stages == 0)};
+  return spp::counted_ends(launch.model->layers, std::int64_t{launch.pp} * launch.virtual_stages);
 }
 
 void note_model(Snippet& snippet, const Launch& launch) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "planner/export/text.hpp"
+#include "step/stages.hpp"
 
 namespace spp::frameworks {
 
@@ -39,10 +40,7 @@ inline constexpr Says megatron_says{.seq = true,
 
 /// Shape, lengths, batches, precision.
 void add_megatron_model(Command& command, const Launch& launch);
-/// What counts as a layer where layers are dealt out to pipeline stages that they do not fill.
-struct CountedEnds {
-  bool embedding = false, loss = false;
-};
+/// Of layers that are not laid out by hand.
 CountedEnds counted_ends(const Launch& launch);
 /// Where a model's layers are laid out by hand (can_stage): each stage's, as Megatron-Core writes
 /// them (user guide, custom pipeline model parallel layout), "Ettt|tt|m|L"; else empty.

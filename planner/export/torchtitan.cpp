@@ -2,8 +2,7 @@
 // where parameters stay gathered after the forward; dp_replicate groups of data ranks have copies.
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/text.hpp"
-
-#include <optional>
+#include "step/stages.hpp"
 
 namespace spp::frameworks::torchtitan {
 namespace {
@@ -32,20 +31,20 @@ constexpr std::array<Way, 4> ways{{torch_ways[0],
                                     .no_sinks = true,
                                     .no_windows = true}}};
 
-/// Layers of a virtual stage where there are not two to a rank, which interleaved schedules have
-/// unasked. 0: nobody has to say; nothing: torchtitan makes other stages of them.
-std::optional<std::int64_t> layers_per_stage(const Launch& launch) {
-  if (launch.virtual_stages <= 2) {
-    return 0;
-  }
+/// Layers are dealt out as planned. torchtitan counts embedding and head as a layer each, and makes
+/// one virtual stage a rank, or two where they are interleaved, unless told.
+void add_layers(Command& command, const Launch& launch) {
   const std::int64_t all = std::int64_t{launch.pp} * launch.virtual_stages;
-  return launch.model != nullptr && launch.model->layers % all == 0
-             ? std::optional(launch.model->layers / all)
-             : std::nullopt;
+  const CountedEnds ends = spp::counted_ends(launch.model->layers, all);
+  command.add("--parallelism.pipeline-parallel-layers-per-stage",
+              (launch.model->layers + ends.layers()) / all);
+  command.add("--parallelism.pipeline-parallel-first-stage-less-layers", ends.embedding ? 1 : 0);
+  command.add("--parallelism.pipeline-parallel-last-stage-less-layers", ends.loss ? 1 : 0);
 }
 
 Snippet emit(const Launch& launch, const Way& way) {
-  const std::optional<std::int64_t> layers = layers_per_stage(launch);
+  // Stages with layers that predict further tokens are laid out by time.
+  const bool deals = launch.model != nullptr && launch.model->predict_layers == 0;
   Snippet snippet{.says = {.seq = true,
                            .batch = true,
                            .micro_batches = true,
@@ -54,7 +53,7 @@ Snippet emit(const Launch& launch, const Way& way) {
                            .zero = true,
                            .recompute = true,
                            .sequence_parallel = true,
-                           .virtual_stages = layers.has_value(),
+                           .virtual_stages = deals,
                            .nodes = true}};
   Command command(torchrun(launch, "-m torchtitan.train"));
   command.add("--job.config-file", "\"$CONFIG\"");
@@ -77,10 +76,8 @@ Snippet emit(const Launch& launch, const Way& way) {
                                                                 ? "Interleaved1F1B"
                                                             : launch.order == "gpipe" ? "GPipe"
                                                                                       : "1F1B");
-    if (layers.value_or(0) > 0) {  // embedding and head, which count as a layer each, left out
-      command.add("--parallelism.pipeline-parallel-layers-per-stage", *layers);
-      command.add("--parallelism.pipeline-parallel-first-stage-less-layers", 0);
-      command.add("--parallelism.pipeline-parallel-last-stage-less-layers", 0);
+    if (deals) {
+      add_layers(command, launch);
     }
   }
   command.add("--parallelism.context-parallel-degree", launch.context());

@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "machine/stack.hpp"
 #include "parallel/attention/attention_mesh.hpp"
+#include "step/stages.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
 #include "tests/support/requests.hpp"
@@ -500,6 +501,79 @@ TEST_CASE("of a step's batch, types and memory the texts say what the plan says"
   c.plan.recompute = {.kind = Recompute::selective,
                       .modules = {RecomputeModule::every_second_gemm}};
   CHECK_THAT(text("torchtitan", c), ContainsSubstring("selective-ac-option op"));
+}
+
+TEST_CASE("stages that a framework makes of layers dealt out evenly divide them, or are refused") {
+  const sim::Cluster cluster = world("dgx-h100", 16);
+  Request request = test::step_request(cluster, "llama-3.1-405b", 8192);
+  request.problem.mask = request.model->mask;
+  const auto refused = [&](std::string_view name, int stages, int chunks) {
+    Candidate c = candidate_of({});
+    c.plan.pipeline = stages;
+    c.plan.virtual_stages = chunks;
+    c.plan.order = chunks > 1 ? "interleaved" : "1f1b";
+    c.plan.micro_batches = stages;
+    c.plan.zero = 1;
+    const std::vector<Cannot> reasons = cannot(named(name), request, c);
+    return std::ranges::find(reasons, "pipeline", &Cannot::rule) != reasons.end();
+  };
+  CHECK_FALSE(refused("maxtext", 1, 1));  // 126 layers
+  CHECK_FALSE(refused("maxtext", 2, 3));
+  CHECK(refused("maxtext", 2, 4));
+  CHECK(refused("maxtext", 32, 4));
+  CHECK_FALSE(refused("internevo", 4, 1));  // chunks alone are alike
+  CHECK_FALSE(refused("internevo", 16, 6));
+  CHECK(refused("internevo", 4, 4));
+  CHECK(refused("internevo", 32, 6));  // chunks of 21 layers
+  CHECK_FALSE(refused("megatron", 32, 4));
+  request.step.pipeline = 4;
+  CHECK(cannot(named("maxtext"), request).at(0).what ==
+        "maxtext deals out layers evenly, as many to every virtual stage, and llama-3.1-405b has "
+        "126: not 4 stages x 1");
+  request.step = {.global_batch = 256};
+  request.framework = &named("maxtext");
+  const PlanResult found = plan(request);
+  REQUIRE_FALSE(found.candidates.empty());
+  for (const Candidate& c : found.candidates) {
+    CHECK(126 % (c.plan.pipeline * c.plan.virtual_stages) == 0);
+  }
+}
+
+TEST_CASE("torchtitan makes the plan's stages of what is written for it") {
+  const sim::Cluster cluster = world("dgx-h100", 1);
+  Request request = test::step_request(cluster, "llama-3.1-8b", 8192);
+  request.problem.mask = request.model->mask;
+  Candidate c = candidate_of({});
+  c.plan.pipeline = 4;
+  c.plan.micro_batches = 8;
+  c.plan.zero = 2;
+  for (const auto& [layers, chunks] : {std::pair(32, 1), {30, 1}, {31, 1}, {32, 2}, {32, 4}}) {
+    request.model->layers = layers;
+    c.plan.virtual_stages = chunks;
+    c.plan.order = chunks > 1 ? "interleaved" : "1f1b";
+    const Exported result = exported(named("torchtitan"), request, c);
+    REQUIRE(result.cannot.empty());
+    const std::string& text = result.snippet.blocks.at(0).text;
+    const auto value = [&](const std::string& key) {
+      const std::string option = "--parallelism.pipeline-parallel-" + key + " ";
+      REQUIRE_THAT(text, ContainsSubstring(option));
+      return std::stoll(text.substr(text.find(option) + option.size()));
+    };
+    // generate_llm_fqn_per_model_part: ends count, the first stages have what is left over.
+    const std::int64_t first = value("first-stage-less-layers");
+    const std::int64_t last = value("last-stage-less-layers");
+    const std::int64_t all = layers + first + last;
+    const std::int64_t each = value("layers-per-stage");
+    const std::int64_t count = (all + each - 1) / each;
+    const std::vector<Stage> stages = stages_of(*request.model, c.plan, false, 0);
+    INFO(layers << " layers, " << chunks << " virtual stages");
+    REQUIRE(count == std::ssize(stages));
+    for (std::int64_t s = 0; s < count; ++s) {
+      CHECK(all / count + (s < all % count ? 1 : 0) - (s == 0 ? first : 0) -
+                (s + 1 == count ? last : 0) ==
+            stages[static_cast<std::size_t>(s)].layers);
+    }
+  }
 }
 
 TEST_CASE("Megatron's text says how experts are split where no rank shares them, too") {
