@@ -54,26 +54,30 @@ std::string to_string(const Alternative& a, const Prediction& winner) {
   }
   // Of as many tokens, as far as replicas work on others.
   const double more = (winner.tokens_per_s / a.best->tokens_per_s - 1) * 100;
+  const std::string_view at_most = a.at_most ? "at most " : "";
   if (a.by_memory) {
     const double bytes = a.best->memory.tensors().as_double() - winner.memory.tensors().as_double();
-    return fmt::format("{}, which needs {} ({:.1f} % {})", what,
-                       bytes > 0 ? fmt::format("{:.2f} GB more", bytes / 1e9) : "no less",
-                       std::abs(more), more > 0 ? "slower" : "faster");
+    return fmt::format(
+        "{}, which needs {} ({:.1f} % {})", what,
+        bytes > 0 ? fmt::format("{}{:.2f} GB more", at_most, bytes / 1e9) : "no less",
+        std::abs(more), more > 0 ? "slower" : "faster");
   }
   constexpr double shown = 0.05;  // per cent: less would read 0.0
   if (more < shown) {
     return fmt::format("{}, which is as fast within the model's error", what);
   }
+  const double as_many = winner.tokens_per_s / a.best->tokens_per_s * (winner.step / a.best->step);
+  const auto other = [&](StepPart p) { return a.best->parts_s[p] * as_many; };
   auto decides = StepPart::attention;
-  const auto loss = [&](StepPart p) { return a.best->parts_s[p] - winner.parts_s[p]; };
+  const auto loss = [&](StepPart p) { return other(p) - winner.parts_s[p]; };
   for (std::size_t i = 1; i < step_parts; ++i) {
     if (loss(static_cast<StepPart>(i)) > loss(decides)) {
       decides = static_cast<StepPart>(i);
     }
   }
-  return fmt::format("{}, which is {:.1f} % slower{} ({} {:.3g} s against {:.3g} s)", what, more,
-                     a.tie ? ", within the model's error" : "", words_of(decides),
-                     a.best->parts_s[decides], winner.parts_s[decides]);
+  return fmt::format("{}, which is {}{:.1f} % slower{} ({} {:.3g} s against {:.3g} s)", what,
+                     at_most, more, a.tie ? ", within the model's error" : "", words_of(decides),
+                     other(decides), winner.parts_s[decides]);
 }
 
 bool is_other_kind(const SequencePlan& plan, const SequencePlan& winner) {

@@ -17,19 +17,22 @@ struct Alternative {
   std::string chosen, other;  // "TP 4", "8"
   std::optional<Prediction> best;
   std::string best_name;
-  std::string degrees;  // of `best`, where it differs in others, too: "TP2 PP2"
-  bool tie = false;     // the model cannot tell `best` from the winner
+  std::string degrees;   // of `best`, where it differs in others, too: "TP2 PP2"
+  bool tie = false;      // the model cannot tell `best` from the winner
+  bool at_most = false;  // not all plans that have it were looked at: one may be better than `best`
   Bytes beyond{};
   bool at_least = false;  // that much is known of `beyond`; it may be more
-  Seconds bound{};  // of the leanest such plan: with that memory it would take so long, or longer
+  /// Of the leanest such plan: with that memory it would take so long, or longer, for as many
+  /// prompts as the winner works on.
+  Seconds bound{};
   bool by_memory = false;  // that is what decides; `best` needs least then
 };
 /// "TP 4 rather than 8, which is 6.2 % slower (exposed tensor parallelism 0.81 s against 0.42 s)";
 /// where that takes other degrees "EP 8 rather than 4 (PP2 EP4), which is 88 % slower (…)";
-/// of a tie "1.2 % slower, within the model's error"; "pipeline 4 rather than 2, which is 12.1 GB
-/// over memory"; where that much is lost for lack of
-/// it, "pipeline 1 rather than 2, which is 31 MB over memory (else up to 34 times as fast)". By
-/// memory: "TP 8 rather than 4, which needs 3.1 GB more (12.0 % faster)".
+/// where better plans may be left, "which is at most 6.2 % slower"; of a tie "1.2 % slower, within
+/// the model's error"; "pipeline 4 rather than 2, which is 12.1 GB over memory"; where that much is
+/// lost for lack of it, "pipeline 1 rather than 2, which is 31 MB over memory (else up to 34 times
+/// as fast)". By memory: "TP 8 rather than 4, which needs 3.1 GB more (12.0 % faster)".
 std::string to_string(const Alternative& alternative, const Prediction& winner);
 
 /// It deals out heads alone where the winner of an attention call does not deal out any, or hands

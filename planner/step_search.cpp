@@ -211,6 +211,9 @@ class StepSearch {
       skipped_.push_back(entry);
       return;
     }
+    if (!tried_.emplace(entry.point, entry.choice->plan).second) {
+      return;
+    }
     evaluated_.insert(entry.point);
     result_.simulated = static_cast<std::int64_t>(evaluated_.size());
     std::optional<Found> best;
@@ -480,18 +483,24 @@ class StepSearch {
   // ---- why
   struct Axis {
     std::string_view name;
-    std::int64_t (*of)(const StepPoint&);
+    std::optional<std::int64_t> (*of)(const StepPoint&);  // nothing: it has none
   };
   /// With guidance, groups of GPUs for its branches: what sequence and batch are follows.
-  static constexpr Axis branches{"cfg", [](const StepPoint& p) { return std::int64_t{p.data}; }};
+  static constexpr Axis branches{
+      "cfg", [](const StepPoint& p) { return std::optional<std::int64_t>(p.data); }};
   static constexpr std::array<Axis, 7> axes{{
-      {"TP", [](const StepPoint& p) { return std::int64_t{p.tensor}; }},
-      {"sequence", [](const StepPoint& p) { return std::int64_t{p.sequence}; }},
-      {"pipeline", [](const StepPoint& p) { return std::int64_t{p.pipeline}; }},
-      {"EP", [](const StepPoint& p) { return std::int64_t{p.expert}; }},
-      {"dispatcher", [](const StepPoint& p) { return static_cast<std::int64_t>(p.to_experts); }},
-      {"micro-batch", [](const StepPoint& p) { return p.micro_batch; }},
-      {"recomputation", [](const StepPoint& p) { return static_cast<std::int64_t>(p.recompute); }},
+      {"TP", [](const StepPoint& p) { return std::optional<std::int64_t>(p.tensor); }},
+      {"sequence", [](const StepPoint& p) { return std::optional<std::int64_t>(p.sequence); }},
+      {"pipeline", [](const StepPoint& p) { return std::optional<std::int64_t>(p.pipeline); }},
+      {"EP", [](const StepPoint& p) { return std::optional<std::int64_t>(p.expert); }},
+      {"dispatcher",
+       [](const StepPoint& p) {
+         return p.sends_to_experts ? std::optional(static_cast<std::int64_t>(p.to_experts))
+                                   : std::nullopt;
+       }},
+      {"micro-batch", [](const StepPoint& p) { return std::optional(p.micro_batch); }},
+      {"recomputation",
+       [](const StepPoint& p) { return std::optional(static_cast<std::int64_t>(p.recompute)); }},
   }};
   /// TP to EP.
   static bool is_degree(const Axis& axis) {
@@ -517,7 +526,8 @@ class StepSearch {
     std::vector<Axis> decided(axes.begin(), axes.end());
     // Of an inference micro-batches follow from the rest, of guidance sequences, too.
     std::erase_if(decided, [&](const Axis& axis) {
-      return (axis.name == "micro-batch" && request_.phase != StepPhase::train) ||
+      return !axis.of(chosen) ||
+             (axis.name == "micro-batch" && request_.phase != StepPhase::train) ||
              (axis.name == "sequence" && winner.plan.guided);
     });
     if (winner.plan.guided) {
@@ -537,13 +547,15 @@ class StepSearch {
                                          const Prediction& winner) {
     std::set<std::int64_t> all;
     for (const StepPoint& p : space_.points) {
-      all.insert(axis.of(p));
+      if (const auto value = axis.of(p)) {
+        all.insert(*value);
+      }
     }
     const std::vector<std::int64_t> values(all.begin(), all.end());
+    const std::int64_t own = *axis.of(chosen);
     std::optional<Alternative> nearest;
-    for (const std::int64_t value :
-         neighbours(std::span<const std::int64_t>(values), axis.of(chosen))) {
-      Alternative a{.chosen = fmt::format("{} {}", axis.name, value_of(axis, axis.of(chosen))),
+    for (const std::int64_t value : neighbours(std::span<const std::int64_t>(values), own)) {
+      Alternative a{.chosen = fmt::format("{} {}", axis.name, value_of(axis, own)),
                     .other = value_of(axis, value),
                     .by_memory = by_memory()};
       fill(a, axis, value, chosen, winner);
@@ -563,7 +575,7 @@ class StepSearch {
 
   void fill(Alternative& a, const Axis& axis, std::int64_t value, const StepPoint& chosen,
             const Prediction& winner) {
-    evaluate_best(axis, value);
+    a.at_most = !evaluate_best(axis, value);
     if (const Found* best = best_with(axis, value)) {
       a.best = evaluator_.candidate(best->evaluation).predicted;
       a.tie = !by_memory() && !request_.counts_replicas() &&
@@ -588,7 +600,7 @@ class StepSearch {
         if (needed < least) {
           least = needed;
           a.at_least = seen == beyond_.end();
-          a.bound = Seconds(space_.points[i].bound());
+          a.bound = Seconds(bound(i) * prompts_of(chosen));
         }
       }
     }
@@ -606,43 +618,64 @@ class StepSearch {
     }
     return best;
   }
-  /// The few points of the smallest bounds that have the value, as long as one may be the fastest
-  /// of these: the search left out what is no faster than the plan that it recommends.
-  void evaluate_best(const Axis& axis, std::int64_t value) {
-    std::vector<std::size_t> with;
-    for (std::size_t i = 0; i < space_.points.size(); ++i) {
-      if (axis.of(space_.points[i]) == value && space_.points[i].memory <= request_.memory) {
-        with.push_back(i);
-      }
-    }
+  static constexpr double most_ops_of_reason = 2e5;  // a fortieth of the usual budget
+  /// Points that have the value, of the smallest bounds first, until none that is left can be the
+  /// fastest of these: the search left out what is no faster than the plan that it recommends.
+  /// Whether it came so far with what one reason may take.
+  bool evaluate_best(const Axis& axis, std::int64_t value) {
     const auto least = [&](std::size_t i) {
       return by_memory() ? space_.points[i].memory.as_double() : bound(i);
     };
-    constexpr std::size_t few = 4;
-    const std::size_t tries = std::min(few, with.size());
-    std::ranges::partial_sort(with, with.begin() + static_cast<std::ptrdiff_t>(tries), {}, least);
-    for (std::size_t i = 0; i < tries && go_on(); ++i) {
-      const Found* best = best_with(axis, value);
-      if (best != nullptr &&
-          (by_memory() ? best->memory().as_double() : best->seconds()) <= least(with[i])) {
-        return;
-      }
-      if (!fits_around_attention(with[i])) {
-        continue;
-      }
-      const StepPoint& point = space_.points[with[i]];
-      for (const AttentionChoice& choice : attention_.choices_of(point)) {
-        try_stages({.point = with[i], .choice = choice});
-      }
-      best = best_with(axis, value);
-      const auto takes = attention_.leaner_takes(point);
-      if (takes && (best == nullptr || by_memory() ||
-                    point.bound_with(*takes) < prompts_of(point) * best->seconds())) {
-        if (const auto& leaner = attention_.leaner_of(point)) {
-          try_stages({.point = with[i], .choice = *leaner});
-        }
+    const auto later = [&](std::size_t a, std::size_t b) {
+      return std::pair(least(a), a) > std::pair(least(b), b);
+    };
+    std::vector<std::size_t> heap;
+    for (std::size_t i = 0; i < space_.points.size(); ++i) {
+      if (axis.of(space_.points[i]) == value && space_.points[i].memory <= request_.memory) {
+        heap.push_back(i);
       }
     }
+    std::ranges::make_heap(heap, later);
+    const auto may_gain = [&](double bound) {
+      const Found* best = best_with(axis, value);
+      return best == nullptr ||
+             bound < (by_memory() ? best->memory().as_double() : best->seconds());
+    };
+    const double enough = spent_ + most_ops_of_reason;
+    bool all = true;
+    while (!heap.empty() && may_gain(least(heap.front()))) {
+      if (spent_ >= enough || !go_on()) {
+        return false;
+      }
+      all = try_attention(heap.front(), may_gain) && all;
+      std::ranges::pop_heap(heap, later);
+      heap.pop_back();
+    }
+    return all;
+  }
+  /// The point with each plan of attention by which it may gain. Whether it could be evaluated.
+  template <class MayGain>
+  bool try_attention(std::size_t i, const MayGain& may_gain) {
+    if (!fits_around_attention(i)) {
+      return true;
+    }
+    const StepPoint& point = space_.points[i];
+    const Entry entry{.point = i, .bound = bound(i), .memory = point.memory};
+    const auto try_one = [&](const AttentionChoice& choice) {
+      const Entry next = entry_with(entry, choice);
+      if (by_memory() || may_gain(next.bound)) {
+        try_stages(next);
+      }
+    };
+    const std::vector<AttentionChoice>& choices = attention_.choices_of(point);
+    std::ranges::for_each(choices, try_one);
+    const auto takes = attention_.leaner_takes(point);
+    if (takes && (by_memory() || may_gain(point.bound_with(*takes) / prompts_of(point)))) {
+      if (const auto& leaner = attention_.leaner_of(point)) {
+        try_one(*leaner);
+      }
+    }
+    return !choices.empty() && ops_of(point) <= most_ops;
   }
 
   const Request& request_;
@@ -659,6 +692,7 @@ class StepSearch {
     return a.bound != b.bound ? a.bound > b.bound : a.point > b.point;
   };
   std::set<std::size_t> evaluated_;
+  std::set<std::pair<std::size_t, SequencePlan>> tried_;  // points with plans of attention
   std::vector<Found> found_;
   std::map<std::string, std::size_t> best_;  // by key, in found_
   std::map<std::size_t, Bytes> beyond_;      // points that did not fit, and what they need

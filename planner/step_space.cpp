@@ -204,6 +204,12 @@ class Space {
   }
 
   void send_experts_of(StepPoint point) {
+    point.sends_to_experts =
+        LayerSplit{.tensor = point.tensor,
+                   .sequence_parallel = practice_of(request_).tensor_sequence.value > 0,
+                   .expert = point.expert,
+                   .expert_tensor = point.expert_tensor}
+            .sends_to_experts();
     for (const Dispatcher way : ways(point)) {
       point.to_experts = way;
       micro_batches_of(point);
@@ -211,11 +217,7 @@ class Space {
   }
   /// To experts; where no token goes to another rank any will do.
   [[nodiscard]] std::span<const Dispatcher> ways(const StepPoint& point) const {
-    const LayerSplit split{.tensor = point.tensor,
-                           .sequence_parallel = practice_of(request_).tensor_sequence.value > 0,
-                           .expert = point.expert,
-                           .expert_tensor = point.expert_tensor};
-    return std::span(dispatchers_).first(split.sends_to_experts() ? dispatchers_.size() : 1);
+    return std::span(dispatchers_).first(point.sends_to_experts ? dispatchers_.size() : 1);
   }
 
   void micro_batches_of(StepPoint point) {

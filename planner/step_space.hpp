@@ -35,7 +35,8 @@ struct AttentionSeconds {
 struct StepPoint {
   int tensor = 1, sequence = 1, data = 1, pipeline = 1, virtual_stages = 1, expert = 1,
       expert_tensor = 1;
-  Dispatcher to_experts = Dispatcher::all_to_all;
+  bool sends_to_experts = false;
+  Dispatcher to_experts = Dispatcher::all_to_all;  // where it sends
   std::int64_t micro_batch = 1, micro_batches = 1;
   std::string_view order = "1f1b";
   Recompute recompute = Recompute::none;

@@ -8,6 +8,7 @@
 #include "tests/support/requests.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 #include <tuple>
@@ -471,6 +472,86 @@ TEST_CASE("a degree that ties says so, and none is slower by 0.0 %") {
   a.best = taking(10.004);
   CHECK(to_string(a, taking(10)) ==
         "TP 1 rather than 2, which is as fast within the model's error");
+}
+
+TEST_CASE("what replicas take is compared for as many prompts") {
+  Prediction winner{.step = Seconds(8), .tokens_per_s = 1000};  // 8 prompts of 1000 tokens
+  winner.parts_s[StepPart::gemm] = 8;
+  Prediction other{.step = Seconds(4), .tokens_per_s = 500};  // 2 prompts
+  other.parts_s[StepPart::gemm] = 3;
+  other.parts_s[StepPart::cp] = 1;
+  const Alternative a{.chosen = "sequence 1", .other = "4", .best = other};
+  CHECK(to_string(a, winner) ==
+        "sequence 1 rather than 4, which is 100.0 % slower (GEMMs 12 s against 8 s)");
+}
+
+TEST_CASE("a loss that better plans may lessen is one at most") {
+  const auto taking = [](double seconds) {
+    return Prediction{.step = Seconds(seconds), .tokens_per_s = 1000 / seconds};
+  };
+  Alternative a{.chosen = "TP 1", .other = "2", .best = taking(12)};
+  a.best->memory.activations = Bytes(3'000'000'000);
+  a.at_most = true;
+  CHECK_THAT(to_string(a, taking(10)), ContainsSubstring("which is at most 20.0 % slower"));
+  a.by_memory = true;
+  CHECK_THAT(to_string(a, taking(10)), ContainsSubstring("which needs at most 3.00 GB more"));
+}
+
+TEST_CASE("what a decision says of another value is what a search with that value finds") {
+  const sim::Cluster cluster = h100_nodes(1);
+  Request open = step_request(cluster, "qwen3-30b-a3b", 8192);
+  open.step.global_batch = 16;
+  open.step.expert = 4;
+  const Candidate best = plan(open).candidates.at(0);
+  const std::map<std::string, void (*)(StepChoices&, const std::string&)> axes{
+      {"TP", [](StepChoices& step, const std::string& v) { step.tensor = std::stoi(v); }},
+      {"pipeline", [](StepChoices& step, const std::string& v) { step.pipeline = std::stoi(v); }},
+      {"dispatcher", [](StepChoices& step,
+                        const std::string& v) { step.to_experts = parse_dispatcher(v, "test"); }},
+      {"recomputation", [](StepChoices& step, const std::string& v) {
+         step.recompute = parse_recompute(v, "test");
+       }}};
+  int compared = 0;
+  for (const std::string& text : best.decisions) {
+    const auto axis = axes.find(text.substr(0, text.find(' ')));
+    if (axis == axes.end() || text.find("% slower") == std::string::npos) {
+      continue;
+    }
+    const auto behind = [&](const std::string& words) {
+      return text.substr(text.find(words) + words.size());
+    };
+    const std::string value = behind(" rather than ");
+    Request given = open;
+    axis->second(given.step, value.substr(0, value.find_first_of(" ,")));
+    double fastest = std::numeric_limits<double>::infinity();
+    for (const Candidate& c : plan(given).candidates) {
+      fastest = std::min(fastest, c.predicted.step.count());
+    }
+    const double loss = 100 * (fastest / best.predicted.step.count() - 1);
+    INFO(text);
+    if (const std::string most = "at most "; text.find(most) != std::string::npos) {
+      CHECK(loss < std::stod(behind(most)) + 0.6);
+    } else {
+      CHECK(std::stod(behind("which is ")) == Catch::Approx(loss).margin(0.6));
+    }
+    ++compared;
+  }
+  CHECK(compared >= 3);
+}
+
+TEST_CASE("ways to experts are compared where tokens are sent to them") {
+  const sim::Cluster cluster = h100_nodes(1);
+  Request request = step_request(cluster, "qwen3-30b-a3b", 8192);
+  request.step.global_batch = 16;
+  const auto decided = [&] {
+    const Candidate best = plan(request).candidates.at(0);
+    return std::ranges::any_of(
+        best.decisions, [](const std::string& text) { return text.starts_with("dispatcher "); });
+  };
+  request.step.expert = 1;
+  CHECK_FALSE(decided());
+  request.step.expert = 4;
+  CHECK(decided());
 }
 
 TEST_CASE("layers that see a chunk are costed by their chunks") {
