@@ -18,7 +18,7 @@ namespace spp::cli {
 struct Job {
   Request request;
   std::unique_ptr<sim::Cluster> cluster;  // request.cluster; none if no machine was given
-  std::unique_ptr<StackSpec> stack;       // request.stack; none for sp-plan itself
+  std::unique_ptr<StackSpec> stack;       // request.stack, unless sp-plan's; request.practice
   std::optional<Profile> profile;         // --profile
   int denoising_steps = 0;                // of an image or a video; 0: this is no such step
   std::vector<Assumption> assumptions;

@@ -105,15 +105,16 @@ void Reader::stack() {
   const std::string name = text_or("stack", "stack", "sp-plan");
   const StackSpec spec = topologies().stack(name, "--stack");
   resolve("stack", spec.name);
+  job_.stack = std::make_unique<StackSpec>(spec);
   if (spec.name == "sp-plan") {
-    return;  // our own runtime: what the generation or the profile says
+    request().practice = &job_.stack->step;
+    return;  // attention of our own runtime: what the generation or the profile says
   }
   if (args_.has("profile")) {
     throw InputError("--stack", fmt::format("'{}' beside --profile, which measured sp-plan's own "
                                             "runtime",
                                             name));
   }
-  job_.stack = std::make_unique<StackSpec>(spec);
   request().run_by(*job_.stack);
 }
 

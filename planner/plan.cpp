@@ -51,6 +51,7 @@ constexpr std::array<std::string_view, components> component_names{
 
 void Request::run_by(const StackSpec& software) {
   stack = &software;
+  practice = &software.step;
   build.gradient = software.gradient.value_or(problem.dtype);
   build.sections = software.zigzag_sections;
 }

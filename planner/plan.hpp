@@ -115,7 +115,8 @@ struct Request {
   std::optional<Model> model;  // train and prefill need one
   StepPhase phase = StepPhase::forward_backward;
   const sim::Cluster* cluster = nullptr;
-  const StackSpec* stack = nullptr;  // nothing: what the generation says (sp-plan itself)
+  const StackSpec* stack = nullptr;        // nothing: what the generation says (sp-plan itself)
+  const StepPractice* practice = nullptr;  // of a step around attention; nothing: the default
   /// What has to run the plan: the search keeps what it can, and says by whose rule the rest is
   /// rejected. Nothing: any plan.
   const Framework* framework = nullptr;

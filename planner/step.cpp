@@ -37,7 +37,7 @@ std::size_t place(Component c) { return static_cast<std::size_t>(c); }
 }  // namespace
 
 const StepPractice& practice_of(const Request& request) {
-  return request.stack != nullptr ? request.stack->step : default_practice();
+  return request.practice != nullptr ? *request.practice : default_practice();
 }
 
 Recomputation recomputation_of(const Request& request, Recompute kind) {

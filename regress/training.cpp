@@ -74,9 +74,7 @@ ModuleSet named_modules(std::string_view said) {
 class PointReader {
  public:
   PointReader(const Point& point, const Request& request)
-      : p_(point),
-        request_(request),
-        practice_(request.stack != nullptr ? request.stack->step : default_practice()) {}
+      : p_(point), request_(request), practice_(practice_of(request)) {}
 
   TrainingPoint read() {
     result_.refused = why_not_training(p_);

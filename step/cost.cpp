@@ -599,9 +599,8 @@ class StepClock {
       sent_.at(StepAxis::stages, CommKind::all_reduce) += table_gradient();
     }
     if (plan_.pipeline > 1) {  // forward to the next stage, gradients to the one before
-      const bool at_end = plan_.virtual_stages == 1 && (rank == 0 || rank == plan_.pipeline - 1);
-      const double messages =
-          real_of(plan_.micro_batches * plan_.virtual_stages) * (at_end ? 1 : 2);
+      const int at_end = rank == 0 || rank == plan_.pipeline - 1 ? 1 : 0;
+      const double messages = real_of(plan_.micro_batches * (2 * plan_.virtual_stages - at_end));
       sent_.at(StepAxis::stages, CommKind::send_recv) +=
           Bytes(static_cast<std::int64_t>(messages * message_bytes().as_double()));
       if (gathers_messages()) {

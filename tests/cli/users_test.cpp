@@ -468,6 +468,16 @@ TEST_CASE("what nobody asked for is not rejected") {
   }
 }
 
+TEST_CASE("a step of sp-plan's own is costed by its stack's words, as its schedule sends") {
+  const std::string tied =
+      "--model qwen2.5-1.5b --seq 4K --topology dgx-h100 --batch 1 --global-batch 4 --gpus 4 "
+      "--dp 2 --pp 2 --zero 1 --json";
+  const Json costed = document_of(sp_plan("simulate " + tied));
+  const Json scheduled = document_of(sp_plan("simulate --scope step " + tied));
+  CHECK(costed["result"]["predicted"]["comm_bytes_per_rank"]["all_reduce"] ==
+        scheduled["phases"][0]["comm_bytes_per_rank"]["all_reduce"]);
+}
+
 TEST_CASE("stacks plan by the rules of their framework") {
   for (const char* stack : {"maxtext", "internevo", "nemo", "megatron-te"}) {
     INFO(stack);

@@ -309,6 +309,24 @@ TEST_CASE("under a pipeline gradients are reduced once a step, whatever ZeRO cut
   CHECK(exposed(2, 2) == exposed(2, 1));
 }
 
+TEST_CASE("the first stage gets no hidden states, and the last one no gradients of them") {
+  TinyStep tiny;
+  tiny.model.layers = 8;
+  const auto messages = [&](int rank, int chunks) {
+    StepCommon common(tiny.request);
+    const StepPlan plan{.pipeline = 4, .virtual_stages = chunks, .micro_batches = 4};
+    return step_sent(common, plan, tiny.seq, tiny.attention, rank)
+               .at(StepAxis::stages, CommKind::send_recv)
+               .value() /
+           (tiny.seq * tiny.model.hidden * 2);
+  };
+  for (const int chunks : {1, 2}) {
+    CHECK(messages(0, chunks) == 4 * (2 * chunks - 1));
+    CHECK(messages(1, chunks) == 4 * 2 * chunks);
+    CHECK(messages(3, chunks) == 4 * (2 * chunks - 1));
+  }
+}
+
 TEST_CASE("a table that two stages have is reduced, updated and gathered on both, and summed up") {
   TinyStep tiny;
   const StepPlan plan{.data = 4, .pipeline = 2, .micro_batches = 2, .zero = 1};
@@ -329,6 +347,9 @@ TEST_CASE("a table that two stages have is reduced, updated and gathered on both
   CHECK(sent(CommKind::all_reduce, StepAxis::stages) ==
         Bytes(4 * tiny.model.vocab * tiny.model.hidden));
   CHECK(tiny.cost(plan).total() > own);
+  tiny.practice.whole_tables.value = 0;  // each of 4 replicas its shard
+  CHECK(sent(CommKind::all_reduce, StepAxis::stages) ==
+        Bytes(tiny.model.vocab * tiny.model.hidden));
 }
 
 TEST_CASE("a prefill under ZeRO 3 gathers its weights once a micro-batch") {
