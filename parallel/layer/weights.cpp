@@ -143,45 +143,44 @@ void RankWeights::gather(int label) {
 RankWeights::Room RankWeights::open(int label, bool adds) {
   const std::string called = "d_w_" + graph_.param(label).name;
   const TokenSet rows = rows_of(label);
-  Gradient& gradient = gradients_[label];
   add_waiting(label);
-  if (is_reduced_each_time(label)) {
-    return {.buffer = scratch(called + "_own", Tensor::d_param, label, rows)};
+  BufferId& own = own_sum(label);
+  if (!own.valid()) {
+    own = summed_over(label).size == 1 ? sum_of_stage(label, rows)
+                                       : scratch(called + "_own", Tensor::d_param, label, rows);
+    return {.buffer = own};
   }
-  if (gradient.given == 0) {
-    gradient.sum = summed_over(label).size == 1
-                       ? sum_of_stage(label, rows)
-                       : scratch(called + "_own", Tensor::d_param, label, rows);
-    return {.buffer = gradient.sum};
-  }
-  return adds ? Room{.buffer = gradient.sum, .initial = false}
+  return adds ? Room{.buffer = own, .initial = false}
               : Room{.buffer = scratch(called + "_part", Tensor::d_param, label, rows)};
 }
 
 void RankWeights::close(int label, const Room& room) {
   Gradient& gradient = gradients_[label];
   ++gradient.given;
-  if (is_reduced_each_time(label)) {
+  BufferId& own = own_sum(label);
+  if (room.buffer != own) {
+    b_.op(parts_.streams.compute,
+          Accumulate{.sum = own, .part = room.buffer, .tokens = rows_of(label)});
+  }
+  const bool each_time = is_reduced_each_time(label);
+  const int addends = uses_here(label) * (each_time ? 1 : parts_.plan.micro_batches());
+  const bool all = gradient.given % addends == 0;
+  if (all && each_time) {
     const TokenSet rows = shard_of(label);
-    if (gradient.given == 1) {
+    if (gradient.given == addends) {
       gradient.sum = sum_of_stage(label, rows);
     }
     gradient.waiting =
         scratch("d_w_" + graph_.param(label).name + "_part", Tensor::d_param, label, rows);
-    reduce(label, room.buffer, gradient.waiting);
+    reduce(label, std::exchange(own, {}), gradient.waiting);
     on_their_way_.push_back(label);
-    journal_.events.push_back({.label = label, .gave = true, .waiting = gradient.waiting});
-    return keep_up(label);
+  } else if (all && summed_over(label).size > 1) {
+    reduce(label, own, sum_of_stage(label, shard_of(label)));
   }
-  if (room.buffer != gradient.sum) {
-    b_.op(parts_.streams.compute,
-          Accumulate{.sum = gradient.sum, .part = room.buffer, .tokens = rows_of(label)});
+  journal_.events.push_back({.label = label, .gave = true, .waiting = gradient.waiting});
+  if (all && each_time) {
+    keep_up(label);
   }
-  const bool all = gradient.given == parts_.plan.micro_batches() * uses_here(label);
-  if (all && summed_over(label).size > 1) {
-    reduce(label, gradient.sum, sum_of_stage(label, shard_of(label)));
-  }
-  journal_.events.push_back({.label = label, .gave = true, .waiting = {}});
 }
 
 void RankWeights::add_waiting(int label) {

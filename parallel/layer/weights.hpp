@@ -33,8 +33,9 @@ class RankWeights {
   };
   /// `adds`: the kernel can add.
   Room open(int label, bool adds);
-  /// The kernel has written: sums it up, over the ranks that have other tokens when all
-  /// micro-batches have given, or each time where they keep shards of the sums (ZeRO stage 2).
+  /// The kernel has written: sums it up, over the ranks that have other tokens when all uses of all
+  /// micro-batches have given, or of each micro-batch where they keep shards of the sums (ZeRO
+  /// stage 2): FSDP, too, adds what both uses of a table give before it reduces.
   void close(int label, const Room& room);
 
   /// Sums up what several stages give: the gradient of an embedding's table that is the loss head,
@@ -78,6 +79,7 @@ class RankWeights {
  private:
   struct Gradient {
     BufferId sum;       // of this rank's tokens; a shard of all ranks' where each time is reduced
+    BufferId own;       // of this rank's tokens and a micro-batch, where each time is reduced
     BufferId waiting;   // such a shard that is on its way, to be added
     bool empty = true;  // nothing has been added to `sum` where shards are
     BufferId of_stage;  // the sum of this stage's, where another stage has one, too
@@ -96,6 +98,11 @@ class RankWeights {
   }
   [[nodiscard]] bool is_reduced_each_time(int label) const {
     return parts_.plan.zero >= 2 && parts_.plan.pipeline.stages == 1 && shards(label).size > 1;
+  }
+  /// Where what all uses give is added, before it is summed over ranks.
+  BufferId& own_sum(int label) {
+    Gradient& gradient = gradients_[label];
+    return is_reduced_each_time(label) ? gradient.own : gradient.sum;
   }
   [[nodiscard]] bool is_updated(int label) const {
     return parts_.is_step() && parts_.index.update_of(label) >= 0;

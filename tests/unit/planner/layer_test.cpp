@@ -193,6 +193,22 @@ TEST_CASE("a pipeline that is simulated op by op takes nearly what its parts cos
   }
 }
 
+TEST_CASE("gradients of a table that is the loss head, too, are added before they are reduced") {
+  const sim::Cluster cluster = test::cluster_of("dgx-h100", 1);
+  StepPlan plan = plan_of(1, 1);
+  plan.data = 4;
+  plan.micro_batches = 2;
+  plan.zero = 2;
+  Request request = train(cluster, "qwen2.5-0.5b", plan);
+  request.problem.seq = 1024;
+  request.memory = Bytes(720'000'000'000);
+  const Evaluation step = evaluated(request, plan, step_question(request, plan));
+  const SentBytes::ByKind costed = evaluate(request, plan).candidate.predicted.sent.by_kind();
+  const auto reduced = static_cast<std::size_t>(CommKind::reduce_scatter);
+  CHECK(step.forward->sent.at(reduced).as_double() ==
+        Approx(costed.at(reduced).as_double()).epsilon(1e-3));
+}
+
 // What a cost adds besides, the simulation leaves out: waits of the host for counts of tokens, and
 // gradients of weights that are read and written once more, which are many beside few tokens each.
 TEST_CASE("a step with experts that is simulated op by op takes no more than its parts cost") {
