@@ -515,6 +515,15 @@ class StepClock {
     return held;
   }
 
+  /// What the backward of a sharded step gathers again: the last layer's weights are still there.
+  [[nodiscard]] HeldWeights before_last() const {
+    HeldWeights held;
+    for (const Run& run : line_) {
+      held += (run.layers - (&run == &line_.back() ? 1 : 0)) * run.layer->weights;
+    }
+    return held;
+  }
+
   /// All ranks wait for the norm of all gradients, then for the one with most weights. Seconds in
   /// which that one's parameters are gathered.
   double add_optimizer() {
@@ -587,14 +596,18 @@ class StepClock {
     // Under a pipeline micro-batches' gradients add up whole.
     const bool each_time = plan_.pipeline == 1 && plan_.zero >= 2;
     const double reductions = each_time ? micro_batches : 1;
-    const double gathers = sharded_layers() ? 2 * micro_batches : plan_.zero >= 1 ? 1 : 0;
     const CommKind reduction = plan_.zero >= 1 ? CommKind::reduce_scatter : CommKind::all_reduce;
     const double bytes = practice_.gradient_bytes.value;
     add_sent(StepAxis::weights, reduction, real_of(held.dense) * bytes, reductions);
     add_sent(StepAxis::expert_weights, reduction, real_of(held.experts) * bytes, reductions);
     add_sent(StepAxis::replicas, CommKind::all_reduce, real_of(held.dense / plan_.shards()) * bytes,
              reductions);
-    add_sent_gathers(held, gathers);
+    if (sharded_layers()) {
+      add_sent_gathers(held, micro_batches);
+      add_sent_gathers(before_last(), micro_batches);
+    } else if (plan_.zero >= 1) {
+      add_sent_gathers(held, 1);
+    }
     if (shares_tables(rank)) {
       sent_.at(StepAxis::stages, CommKind::all_reduce) += table_gradient();
     }

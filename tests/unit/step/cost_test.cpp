@@ -284,6 +284,8 @@ TEST_CASE("replicas send their gradients, and under ZeRO 1 gather their paramete
   CHECK(sent(0, CommKind::all_gather) == Bytes(0));
   CHECK(sent(1, CommKind::reduce_scatter) == Bytes(1352 * 4 * 3 / 4));
   CHECK(sent(1, CommKind::all_gather) == Bytes(1352 * 2 * 3 / 4));
+  // Forward and backward, but for loss head and final norm, which are still there.
+  CHECK(sent(3, CommKind::all_gather) == Bytes((2 * 1352 - 88) * 2 * 3 / 4));
   const SentBytes all = tiny.sent({.data = 4, .zero = 1});
   CHECK(all.along(StepAxis::weights) == all.by_kind());
 }
