@@ -28,7 +28,7 @@ std::string names_of(std::span<const T> values) {
 
 /// Models that the framework does not have, or that the text written for it has no words for.
 void add_model(const Framework& framework, const Model& model, std::vector<Cannot>& reasons);
-/// Degrees around attention of which a framework has none.
+/// Degrees around attention of which a framework has none, stages that it makes of no such layers.
 void add_axes(const Framework& framework, const Request& request, const StepPlan& plan,
               std::vector<Cannot>& reasons);
 /// Experts over other ranks than those that a framework splits them over.
