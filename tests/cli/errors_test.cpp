@@ -11,6 +11,7 @@
 #include <vector>
 
 using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::StartsWith;
 using spp::test::Result;
 using spp::test::sp_plan;
 
@@ -456,7 +457,7 @@ TEST_CASE("a GPU that is not there is a failing back end, said in one line") {
   CHECK_THAT(r.err, ContainsSubstring("--device cuda: no"));  // no driver, no GPU, not compiled in
 }
 
-TEST_CASE("a launcher's variables silence the ranks of a run behind the first, and nobody else") {
+TEST_CASE("ranks of a run behind the first say which they are, and nobody else does") {
   const std::map<std::string, std::string> torchrun{
       {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "localhost"}, {"MASTER_PORT", "29500"}};
   const std::map<std::string, std::string> mpich{{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}};
@@ -466,14 +467,16 @@ TEST_CASE("a launcher's variables silence the ranks of a run behind the first, a
       const Result r = sp_plan(line, {.environment = environment});
       CHECK(r.code == 2);
       CHECK(std::count(r.err.begin(), r.err.end(), '\n') == 1);
+      CHECK_THAT(r.err, !ContainsSubstring("rank 1"));
     }
     const Result table = sp_plan("topology list", {.environment = environment, .terminal = true});
     CHECK_THAT(table.out, ContainsSubstring("\x1b["));
   }
   const std::string run = "run --heads 0 --seq 1K";
-  CHECK(sp_plan(run, {.environment = mpich}).err.empty());
-  CHECK_FALSE(
-      sp_plan(run, {.environment = torchrun}).err.empty());  // CPUs have no use for torchrun
-  CHECK_FALSE(sp_plan(run + " --comm inproc", {.environment = mpich}).err.empty());
-  CHECK(sp_plan(run + " --device cuda", {.environment = torchrun}).err.empty());
+  const auto of_rank = StartsWith("sp-plan: rank 1 on ");
+  CHECK_THAT(sp_plan(run, {.environment = mpich}).err, of_rank);
+  // CPUs have no use for torchrun.
+  CHECK_THAT(sp_plan(run, {.environment = torchrun}).err, !of_rank);
+  CHECK_THAT(sp_plan(run + " --comm inproc", {.environment = mpich}).err, !of_rank);
+  CHECK_THAT(sp_plan(run + " --device cuda", {.environment = torchrun}).err, of_rank);
 }

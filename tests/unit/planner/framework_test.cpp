@@ -506,7 +506,7 @@ TEST_CASE("of a step's batch, types and memory the texts say what the plan says"
 TEST_CASE("stages that a framework makes of layers dealt out evenly divide them, or are refused") {
   const sim::Cluster cluster = world("dgx-h100", 16);
   Request request = test::step_request(cluster, "llama-3.1-405b", 8192);
-  request.problem.mask = request.model->mask;
+  request.problem.mask = request.model->mask.over(request.problem.seq);
   const auto refused = [&](std::string_view name, int stages, int chunks) {
     Candidate c = candidate_of({});
     c.plan.pipeline = stages;
@@ -542,7 +542,7 @@ TEST_CASE("stages that a framework makes of layers dealt out evenly divide them,
 TEST_CASE("torchtitan makes the plan's stages of what is written for it") {
   const sim::Cluster cluster = world("dgx-h100", 1);
   Request request = test::step_request(cluster, "llama-3.1-8b", 8192);
-  request.problem.mask = request.model->mask;
+  request.problem.mask = request.model->mask.over(request.problem.seq);
   Candidate c = candidate_of({});
   c.plan.pipeline = 4;
   c.plan.micro_batches = 8;
