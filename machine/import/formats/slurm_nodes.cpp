@@ -157,16 +157,19 @@ std::optional<std::string> variable_in(std::string_view word, std::string_view n
 }
 
 void read(const Source& source, Facts& facts) {
+  constexpr std::string_view of_all = "DEFAULT";  // slurm.conf: what nodes below it have
   std::vector<Record> nodes;
+  Record usual;
   for (std::size_t i = 0; i < source.lines.size(); ++i) {
     const Place place = source.at(i);
     for (const std::string& word : words_of_line(source.lines[i])) {
       if (const auto name = variable_in(word, "NodeName")) {
-        nodes.push_back({.name = *name,
-                         .hosts = hosts_in(*name, to_string(place)),
-                         .gpus = {},
-                         .state = "",
-                         .place = place});
+        if (!nodes.empty() && nodes.back().name == of_all) {
+          usual = nodes.back();
+        }
+        nodes.push_back(usual);
+        nodes.back().name = *name;
+        nodes.back().hosts = *name == of_all ? 0 : hosts_in(*name, to_string(place));
       } else if (variable_in(word, "PartitionName") || variable_in(word, "DownNodes")) {
         nodes.push_back({});  // of slurm.conf; the State= behind it is no node's
       } else if (const auto gres = variable_in(word, "Gres"); gres && !nodes.empty()) {

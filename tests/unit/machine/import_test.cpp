@@ -516,6 +516,12 @@ TEST_CASE("Slurm: nodes that are out of service are not counted, which is said")
       "PartitionName=p Nodes=ALL State=DRAIN\n",
       "slurm.conf");
   CHECK(merge(imports::read_facts({conf}), {}, catalog()).nodes == 4);
+  // What it says of all nodes is said of those below, unless they say otherwise.
+  const Source usual = text(
+      "NodeName=DEFAULT Gres=gpu:h100:8 State=UNKNOWN\nNodeName=n[1-4] CPUs=96\n"
+      "NodeName=n5 State=DOWN\nNodeName=login Gres=\n",
+      "slurm.conf");
+  CHECK(merge(imports::read_facts({usual}), {}, catalog()).nodes == 4);
 }
 
 TEST_CASE("Slurm: nodes, their GPUs and the switches above them") {
