@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <span>
 
 namespace spp::imports::formats::smi_topo {
 namespace {
@@ -42,10 +43,10 @@ void put(Between& cell, const Between& said, std::string_view a, std::string_vie
   cell = said;
 }
 
-/// "NIC0: mlx5_0" of the legend, by the first word.
-std::map<std::string, std::string> legend_of(const Source& source) {
+/// "NIC0: mlx5_0" of a table's legend, which stands behind it, by the first word.
+std::map<std::string, std::string> legend_of(std::span<const std::string> lines) {
   std::map<std::string, std::string> names;
-  for (const std::string& line : source.lines) {
+  for (const std::string& line : lines) {
     const std::vector<std::string> words = words_of_line(line);
     if (words.size() == 2 && words[0].starts_with("NIC") && words[0].ends_with(':')) {
       names.emplace(words[0].substr(0, words[0].size() - 1), words[1]);
@@ -139,9 +140,13 @@ bool recognises(const Source& source) {
 }
 
 void read(const Source& source, Facts& facts) {
-  const std::map<std::string, std::string> legend = legend_of(source);
-  for (const Matrix& m : matrices_in(source, is_way)) {
-    facts.layouts.push_back(layout_of(m, legend));
+  const std::vector<Matrix> matrices = matrices_in(source, is_way);
+  for (std::size_t i = 0; i < matrices.size(); ++i) {
+    const Matrix& m = matrices[i];
+    const std::size_t end =
+        i + 1 < matrices.size() ? matrices[i + 1].place.line - 1 : source.lines.size();
+    const auto behind = std::span(source.lines).subspan(m.place.line, end - m.place.line);
+    facts.layouts.push_back(layout_of(m, legend_of(behind)));
     facts.counts.push_back(
         {.gpus = m.gpus, .origin = std::string(smi_topo_origin), .place = m.place});
     note_cut_off(m, facts);

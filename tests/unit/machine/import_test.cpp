@@ -394,6 +394,17 @@ TEST_CASE("ibstat and ibv_devinfo give adapters' rates, and which are down") {
   }
 }
 
+TEST_CASE("each table of a file has a legend of its own") {
+  std::string both;
+  for (const std::string_view adapter : {"mlx5_0", "mlx5_7"}) {
+    both += pairs_of_a40 + fmt::format("\nNIC Legend:\n\n  NIC0: {}\n\n", adapter);
+  }
+  const imports::Facts facts = imports::read_facts({text(both)});
+  REQUIRE(facts.layouts.size() == 2);
+  CHECK(facts.layouts[0].cards.at(0).name == "mlx5_0");
+  CHECK(facts.layouts[1].cards.at(0).name == "mlx5_7");
+}
+
 TEST_CASE("adapters that files call differently have the rate that all of them have") {
   std::string table = mesh_of_v100;
   for (std::size_t at = 0; (at = table.find("mlx5_0")) != std::string::npos;) {
