@@ -93,6 +93,9 @@ int use_of_param(const GraphIndex& index, int param, int definition) {
 
 void sum_up(const Site& site, BufferId id, TensorRef tensor, Contents added, bool initial,
             BufferId from) {
+  if (!initial && !readable(site, id, tensor)) {
+    return;
+  }
   for (Piece& piece : added.change_all()) {
     const Piece* old = initial ? nullptr : only_piece(site, id, piece.cell);
     if (old == nullptr && !initial) {

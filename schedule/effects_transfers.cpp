@@ -54,6 +54,21 @@ bool comparable(std::span<const Site> sites, std::span<const Collective* const> 
   return true;
 }
 
+/// Whether a buffer whose size is what moves has no room beside `content`; else stops.
+bool fills(const Site& site, BufferId id, const Contents& content) {
+  const Buffer& buffer = site.buffer(id);
+  std::int64_t volume = 0;
+  for (const Piece& piece : content.all()) {
+    volume += site.grid().volume(buffer.ref(), piece.cell);
+  }
+  if (volume != buffer.tokens * buffer.heads) {
+    site.stop(fmt::format("moves '{}' of {} x {} (tokens x heads) with {} in it", buffer.name,
+                          buffer.tokens, buffer.heads, volume));
+    return false;
+  }
+  return true;
+}
+
 /// Something of every cell that the op names has arrived; else stops.
 bool arrived(const Site& site, TensorRef tensor, const Part& part, const Contents& content) {
   for (std::size_t t = 0; t < part.tokens.size(); ++t) {
@@ -90,7 +105,9 @@ void sum_and_keep(std::span<const Site> sites, std::span<const Collective* const
   for (std::size_t j = 0; j < sites.size(); ++j) {
     const Site& site = sites[j];
     const auto part = part_of(site, *ops[j]);
-    if (!part) {
+    const bool whole = ops[j]->kind != CollectiveKind::all_reduce ||
+                       fills(site, ops[j]->from, site.content(ops[j]->from));
+    if (!part || !whole) {
       return;
     }
     for (const Piece& own : site.content(ops[j]->from).all()) {
@@ -116,7 +133,7 @@ void sum_and_keep(std::span<const Site> sites, std::span<const Collective* const
       received[j].add(std::move(sum));
     }
     received[j].sort();
-    if (!arrived(site, tensor, *part, received[j])) {
+    if (!arrived(site, tensor, *part, received[j]) || !fills(site, ops[j]->to, received[j])) {
       return;
     }
   }
@@ -179,7 +196,7 @@ void gather(std::span<const Site> sites, std::span<const Collective* const> ops)
   std::vector<Contents> received(sites.size());
   for (std::size_t j = 0; j < sites.size(); ++j) {
     const auto part = part_of(sites[j], *ops[j]);
-    if (!part) {
+    if (!part || !fills(sites[j], ops[j]->from, sites[j].content(ops[j]->from))) {
       return;
     }
     for (std::size_t i = 0; i < sites.size(); ++i) {

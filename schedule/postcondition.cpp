@@ -155,7 +155,8 @@ void check_output(Ledger& ledger, Rank rank, const Buffer& buffer, const Content
 }
 
 /// "" if a program may have such a buffer; else why not.
-std::string flaw_of(const Graph& graph, const Buffer& buffer) {
+std::string flaw_of(const Ledger& ledger, const Buffer& buffer) {
+  const Graph& graph = ledger.grid.graph();
   const auto name = [&] { return graph.name(buffer.ref()); };
   const bool comes_and_goes = buffer.tensor == Tensor::scores ||
                               buffer.tensor == Tensor::d_weights ||
@@ -170,6 +171,12 @@ std::string flaw_of(const Graph& graph, const Buffer& buffer) {
   if (takes_fp32(buffer.ref(), graph) && buffer.dtype != DType::fp32) {
     return fmt::format("has elements of {}, but {} takes fp32", to_string(buffer.dtype), name());
   }
+  if (buffer.role != BufferRole::scratch && !takes_fp32(buffer.ref(), graph) &&
+      buffer.dtype != ledger.problem.dtype) {
+    return fmt::format("is an {} with elements of {}, but the problem's are of {}",
+                       to_string(buffer.role), to_string(buffer.dtype),
+                       to_string(ledger.problem.dtype));
+  }
   return "";
 }
 
@@ -178,7 +185,7 @@ std::string flaw_of(const Graph& graph, const Buffer& buffer) {
 void check_buffers(Ledger& ledger, std::span<const Home> ranks) {
   for (const Home& home : ranks) {
     for (const Buffer& buffer : home.buffers) {
-      if (const std::string flaw = flaw_of(ledger.grid.graph(), buffer); !flaw.empty()) {
+      if (const std::string flaw = flaw_of(ledger, buffer); !flaw.empty()) {
         ledger.findings.stop(fmt::format("rank {}: '{}' {}", home.rank.value, buffer.name, flaw));
         return;
       }

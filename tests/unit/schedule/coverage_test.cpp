@@ -104,6 +104,10 @@ TEST_CASE("an all_reduce gives every member the whole sum") {
     }
     expect_refused(w, {"all_reduce (stream team): out of query tokens", "twice"});
   }
+  SECTION("out of a buffer with room beside it, which would be sent, too: refused") {
+    w.buffers[1][w.collective(1, OpKind::all_reduce, 0).from.index()].tokens += 8;
+    expect_refused(w, {"moves", "(tokens x heads) with"});
+  }
   SECTION("whose members name different tokens: refused") {
     w.collective(1, OpKind::all_reduce, 0).to_tokens = w.home(1);
     expect_refused(w, {"meets another call of its group"});
@@ -370,6 +374,10 @@ TEST_CASE("buffers that no program may have are refused") {
   SECTION("an input of what lives within a program") {
     q.tensor = Tensor::scores;
     expect_refused(w, {"rank 0: 'q' is an input, but scores lives within a program alone"});
+  }
+  SECTION("an input of another type than the problem's") {
+    q.dtype = DType::fp16;
+    expect_refused(w, {"rank 0: 'q' is an input with elements of fp16, but the problem's are of"});
   }
   SECTION("statistics in fewer bits") {
     w.buffers[0][w.buffer(0, "part_lse").index()].dtype = DType::fp16;
