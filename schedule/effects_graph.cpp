@@ -1,5 +1,8 @@
 #include "schedule/effects_graph.hpp"
 
+#include <algorithm>
+#include <ranges>
+
 namespace spp {
 namespace {
 
@@ -129,14 +132,17 @@ std::optional<ParamBlocks> blocks_of(const Site& site, BufferId id, int label) {
   const Contents& content = site.content(id);
   ParamBlocks blocks;
   blocks.columns = column_parts_held(site, id);
+  const auto has_columns = [&](int row) {
+    return std::ranges::equal(content.of_tokens(row), blocks.columns, {},
+                              [](const Piece& piece) { return piece.cell.heads; });
+  };
   std::size_t cells = 0;
   for (int part = 0; part < site.grid().graph().param(label).row_parts; ++part) {
     const HeadAtoms rows = site.grid().rows_of_part(label, part);
-    if (content.of_tokens(rows.begin).empty()) {
-      continue;
+    if (std::ranges::all_of(std::views::iota(rows.begin, rows.end), has_columns)) {
+      blocks.rows.push_back(part);
+      cells += static_cast<std::size_t>(rows.end - rows.begin) * blocks.columns.size();
     }
-    blocks.rows.push_back(part);
-    cells += static_cast<std::size_t>(rows.end - rows.begin) * blocks.columns.size();
   }
   if (cells == 0 || cells != content.all().size()) {
     site.stop(fmt::format("'{}' does not hold whole blocks of {}", site.buffer(id).name,
