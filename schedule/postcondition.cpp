@@ -171,10 +171,11 @@ std::string flaw_of(const Ledger& ledger, const Buffer& buffer) {
   if (takes_fp32(buffer.ref(), graph) && buffer.dtype != DType::fp32) {
     return fmt::format("has elements of {}, but {} takes fp32", to_string(buffer.dtype), name());
   }
-  if (buffer.role != BufferRole::scratch && !takes_fp32(buffer.ref(), graph) &&
-      buffer.dtype != ledger.problem.dtype) {
-    return fmt::format("is an {} with elements of {}, but the problem's are of {}",
-                       to_string(buffer.role), to_string(buffer.dtype),
+  // Sums are wider, and gradients may travel in fewer bits.
+  const bool is_free = buffer.role == BufferRole::scratch &&
+                       (buffer.dtype == DType::fp32 || is_gradient(buffer.tensor));
+  if (!is_free && !takes_fp32(buffer.ref(), graph) && buffer.dtype != ledger.problem.dtype) {
+    return fmt::format("has elements of {}, but the problem's are of {}", to_string(buffer.dtype),
                        to_string(ledger.problem.dtype));
   }
   return "";

@@ -49,6 +49,10 @@ constexpr bool is_of_pairs(Tensor t) {
 constexpr bool is_state(Tensor t) { return t == Tensor::state || t == Tensor::d_state; }
 constexpr bool is_value(Tensor t) { return t == Tensor::value || t == Tensor::d_value; }
 constexpr bool is_param(Tensor t) { return t >= Tensor::param; }
+constexpr bool is_gradient(Tensor t) {
+  return t == Tensor::d_out || t == Tensor::d_q || t == Tensor::d_k || t == Tensor::d_v ||
+         t == Tensor::d_value || t == Tensor::d_param;
+}
 /// What an optimizer replaces.
 constexpr bool is_updated(Tensor t) { return is_param(t) && t != Tensor::d_param; }
 constexpr bool is_of_graph(Tensor t) { return t >= Tensor::value; }

@@ -377,7 +377,7 @@ TEST_CASE("buffers that no program may have are refused") {
   }
   SECTION("an input of another type than the problem's") {
     q.dtype = DType::fp16;
-    expect_refused(w, {"rank 0: 'q' is an input with elements of fp16, but the problem's are of"});
+    expect_refused(w, {"rank 0: 'q' has elements of fp16, but the problem's are of"});
   }
   SECTION("statistics in fewer bits") {
     w.buffers[0][w.buffer(0, "part_lse").index()].dtype = DType::fp16;
