@@ -8,8 +8,11 @@
 #include "regress/corpus_keys.hpp"
 #include "regress/corpus_point.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
+#include <map>
 
 namespace spp::regress {
 namespace {
@@ -63,6 +66,34 @@ CorpusMachine read_machine(const JsonView& view) {
   return m;
 }
 
+/// How a source shows its numbers.
+constexpr std::array<std::string_view, 4> trusts{"log", "table", "chart", "secondary"};
+
+std::string read_trust(const JsonView& view) {
+  std::string word = view.string();
+  if (std::ranges::find(trusts, word) == trusts.end()) {
+    view.fail(fmt::format("unknown '{}'; it is one of {}", word, fmt::join(trusts, ", ")));
+  }
+  return word;
+}
+
+/// Numbers of one choice are compared with each other.
+void expect_choices_of_one_metric(const JsonView& points, const std::vector<Point>& read) {
+  std::map<std::string_view, const Point*> first;
+  for (const Point& p : read) {
+    if (p.choice.empty()) {
+      continue;
+    }
+    const Point& other = *first.try_emplace(p.choice, &p).first->second;
+    if (other.metric != p.metric) {
+      points.fail(fmt::format(
+          "choice '{}' has {} (points[{}]) and {} (points[{}]): points of one "
+          "choice are of one metric",
+          p.choice, to_string(other.metric), other.index, to_string(p.metric), p.index));
+    }
+  }
+}
+
 }  // namespace
 
 std::string_view parse_family(std::string_view text, std::string_view where) {
@@ -104,13 +135,13 @@ CorpusFile read_corpus_file(const std::filesystem::path& path) {
         fmt::format("'{}' is not the file's name ('{}')", file.name, path.stem().string()));
   }
   file.stack = view.at("stack").string();
-  file.trust = view.at("trust").string();
+  file.trust = read_trust(view.at("trust"));
   if (const auto notes = view.find("notes"); notes && notes->value().is_string()) {
     file.notes = notes->string();
   }
   file.title = view.at("source").at("title").string();
   const auto said = view.at("source").find("year");
-  const int year = said && said->value().is_number_integer() ? said->value().get<int>() : 0;
+  const int year = said ? static_cast<int>(said->integer(1950, 2100)) : 0;
   const auto noise = view.find("noise");
   const double usual_noise = noise ? noise->number(0, 1) : 0;
   const CorpusMachine machine = read_machine(view.at("machine"));
@@ -127,6 +158,7 @@ CorpusFile read_corpus_file(const std::filesystem::path& path) {
       point.offload = point.offload.value_or(Offload::optimizer);
     }
   }
+  expect_choices_of_one_metric(view.at("points"), file.points);
   file.unread.assign(unread.begin(), unread.end());
   if (file.points.empty()) {
     view.at("points").fail("is empty: a file of measurements has one at least");

@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "base/suggest.hpp"
 #include "regress/corpus_keys.hpp"
+#include "regress/point_metric.hpp"
 
 #include <algorithm>
 #include <array>
@@ -317,22 +318,30 @@ void read_offload(const JsonView& said, Point& p) {
   p.offload = p.offloaded > 0 ? Offload::activations : Offload::none;
 }
 
+/// What the degrees of a plan make, which is no larger than a world can be: products of them are
+/// counted in 32 bits from here on.
+std::int64_t product_of_degrees(const Fields& f, const Point& p) {
+  std::int64_t product = 1;
+  for (const int degree :
+       {p.ulysses.value_or(1), p.ring.value_or(1), p.cp_of_open_kind().value_or(1), p.tp, p.dp,
+        p.pp, p.cfg, p.pipefusion}) {
+    product *= degree;
+    if (product > most_count) {
+      f.point().fail(fmt::format("the product of its degrees is above {}", most_count));
+    }
+  }
+  return product;
+}
+
 /// World is the product of the degrees that the plan has; ep divides it. A training step's dp, if
 /// not stated, is what the others leave. Where a source's own line
 /// is wrong (suspect), it stays as it is.
 void expect_world(const Fields& f, Point& p) {
-  if (!p.suspect.empty()) {
-    return;
-  }
+  std::int64_t product = product_of_degrees(f, p);
   const bool of_kind = p.ulysses && p.ring;
-  const std::int64_t sequence = p.cp_of_open_kind().value_or(1);
-  if (!of_kind && !p.cp) {
+  const int sequence = p.cp_of_open_kind().value_or(1);
+  if (!p.suspect.empty() || (!of_kind && !p.cp)) {
     return;
-  }
-  std::int64_t product = 1;
-  for (const int degree : {p.ulysses.value_or(1), p.ring.value_or(1), p.tp, p.dp, p.pp, p.cfg,
-                           p.pipefusion, static_cast<int>(sequence)}) {
-    product *= degree;
   }
   if (!f.find("dp") && p.scope != Scope::attention && p.world % product == 0) {
     p.dp = static_cast<int>(p.world / product);
@@ -420,6 +429,10 @@ std::string kernel_op_in(const JsonView& view) {
 
 void read_kernel(const Fields& f, Point& p) {
   if (const auto op = f.find("op")) {
+    if (p.scope != Scope::kernel && p.scope != Scope::collective) {
+      op->fail(fmt::format("is said of kernels and collectives; the point's scope is {}",
+                           to_string(p.scope)));
+    }
     p.op = p.scope == Scope::kernel ? kernel_op_in(*op) : name_in(*op, collectives);
   }
   if (const auto bytes = f.count<std::int64_t>("bytes", std::numeric_limits<std::int64_t>::max())) {
@@ -485,8 +498,8 @@ void expect_complete(const Fields& f, const Point& p) {
     need(p.experts_per_token.has_value(), "experts_per_token");
     return;
   }
-  const bool of_no_family = !p.op.empty() && family.empty();
-  if (!p.suspect.empty() || of_no_family) {
+  // A source's own line may be incomplete (suspect), and a kernel that nobody models is not judged.
+  if (family.empty() && (!p.suspect.empty() || !p.op.empty())) {
     return;
   }
   need(p.seq.has_value(), "seq");
@@ -566,6 +579,7 @@ Point read_point(const JsonView& view, const JsonView& workload, std::int64_t in
   p.variant = f.text("variant");
   p.features = f.text("features");
   p.dispatcher = f.text("dispatcher");
+  expect_metric(view.at("metric"), p);
   expect_complete(f, p);
   return p;
 }

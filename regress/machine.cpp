@@ -1,6 +1,7 @@
 #include "regress/machine.hpp"
 
 #include "base/error.hpp"
+#include "base/suggest.hpp"
 
 #include <algorithm>
 
@@ -64,6 +65,19 @@ bool is_link(const Catalog& catalog, const std::string& kind, bool network) {
   }
 }
 
+/// A source's own word for a link passes; InputError(where) at a slip of one of our transports,
+/// which "nvlink" is not: it leaves the generation open.
+void refuse_slip_of_link(const Catalog& catalog, const std::string& kind,
+                         const std::string& where) {
+  const std::vector<std::string> known = catalog.transport_names();
+  const bool is_known = kind == "nvlink" || std::ranges::find(known, kind) != known.end();
+  const bool resembles = std::ranges::any_of(
+      known, [&](const std::string& name) { return edit_distance(kind, name) <= 1; });
+  if (resembles && !is_known) {
+    throw InputError(where, fmt::format("unknown '{}'{}", kind, did_you_mean(kind, known)));
+  }
+}
+
 std::string inter_text(const CorpusMachine& m, int gpus_per_node, const GpuSpec& gpu,
                        const Catalog& catalog, std::vector<Assumption>& assumptions) {
   const std::string kind = is_link(catalog, m.inter_kind, true) ? m.inter_kind : "";
@@ -94,6 +108,8 @@ ComposedCluster compose(const CorpusMachine& m, int world, const Catalog& catalo
   if (m.gpu.empty()) {
     throw InputError(where, "machine.gpu is missing, and no 'like' names one to start from");
   }
+  refuse_slip_of_link(catalog, m.intra_kind, fmt::format("{}: machine.intra.kind", where));
+  refuse_slip_of_link(catalog, m.inter_kind, fmt::format("{}: machine.inter.kind", where));
   ComposedCluster result;
   const GpuSpec gpu = catalog.gpu(m.gpu, fmt::format("{}: gpu", where));
   const bool rack = gpu.nvlink_domain.has_value();

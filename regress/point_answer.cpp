@@ -33,6 +33,10 @@ bool is_low_precision(const Point& p) {
   return contains(p.dtype, "fp8") || contains(p.dtype, "fp4");
 }
 
+std::string why_no_problem(const Point& p) {
+  return p.seq && p.q_heads && p.head_dim ? "" : "length, heads or their width are not stated";
+}
+
 Problem problem_of(const Point& p) {
   return {.seq = *p.seq,
           .batch = p.batch.value_or(1),
@@ -58,6 +62,9 @@ namespace {
 
 /// FLOPs of the call under the source's convention; of packed documents what they allow.
 double flops_of_call(const Point& p) {
+  if (p.op == "gemm") {
+    return 2.0 * static_cast<double>(*p.m) * static_cast<double>(*p.n) * static_cast<double>(*p.k);
+  }
   const Problem problem = problem_of(p);
   if (p.packs()) {
     const TokenRange all{.begin = 0, .count = problem.seq};

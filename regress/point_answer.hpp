@@ -16,6 +16,9 @@ PointPrediction no(std::string reason);
 
 bool is_low_precision(const Point& p);
 
+/// Why a point says too little for `problem_of`; "" if it does not.
+std::string why_no_problem(const Point& p);
+
 /// Of one sequence, whatever is packed in it.
 Problem problem_of(const Point& p);
 

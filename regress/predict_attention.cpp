@@ -25,6 +25,9 @@ PointPrediction Predictor::attention(const Point& p, const sim::Cluster& cluster
     return no(p.beyond ? "not a plan of Ulysses x ring (beyond)"
                        : "degrees of Ulysses and ring are not stated");
   }
+  if (std::string why = why_no_problem(p); !why.empty()) {
+    return no(std::move(why));
+  }
   if (p.tp * p.dp * p.pp * p.cfg * p.pipefusion != 1) {
     return no("attention calls are predicted for one sequence-parallel group");
   }

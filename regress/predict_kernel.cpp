@@ -44,6 +44,9 @@ PointPrediction Predictor::kernel(const CorpusFile& file, const Point& p,
   if (!p.op.empty()) {
     return kernel_of_op(p, gpu, stack);
   }
+  if (std::string why = why_no_problem(p); !why.empty()) {
+    return no(std::move(why));
+  }
   if (p.metric == Metric::memory) {
     // The peak of a process: of a benchmark of both passes it is the backward's, for either.
     const bool both = std::ranges::any_of(

@@ -129,9 +129,11 @@ StepEvaluation first_that_fits(StepEvaluator& evaluator, const TrainingPoint& po
 
 PointPrediction Predictor::training(const CorpusFile& file, const Point& p,
                                     const sim::Cluster& cluster, const StackSpec& stack) {
-  if (p.phase != "train" || !p.seq || !p.q_heads || !p.head_dim) {
-    return no(p.phase == "train" ? "length, heads or their width are not stated"
-                                 : fmt::format("a whole model's {} is not modelled", p.phase));
+  if (p.phase != "train") {
+    return no(fmt::format("a whole model's {} is not modelled", p.phase));
+  }
+  if (std::string why = why_no_problem(p); !why.empty()) {
+    return no(std::move(why));
   }
   Request request = request_of(p, cluster, stack);
   request.phase = StepPhase::train;
@@ -168,8 +170,8 @@ PointPrediction Predictor::training(const CorpusFile& file, const Point& p,
 
 PointPrediction Predictor::inference(const Point& p, const sim::Cluster& cluster,
                                      const StackSpec& stack) {
-  if (!p.seq || !p.q_heads || !p.head_dim) {
-    return no("length, heads or their width are not stated");
+  if (std::string why = why_no_problem(p); !why.empty()) {
+    return no(std::move(why));
   }
   Request request = request_of(p, cluster, stack);
   request.phase = StepPhase::prefill;

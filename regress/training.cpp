@@ -147,7 +147,7 @@ class PointReader {
     }
     result_.zero = {p_.zero.value_or(p_.dp > 1 ? 1 : 0)};
     const bool replicated =
-        p_.dp > 1 || p_.ulysses.value_or(1) * p_.ring.value_or(1) * p_.cp.value_or(1) > 1;
+        p_.dp > 1 || p_.ulysses.value_or(1) * p_.ring.value_or(1) > 1 || p_.cp.value_or(1) > 1;
     if (!p_.zero && replicated) {
       result_.zero.push_back(3);
       assume("zero", fmt::format("{}, or 3 where that does not fit", result_.zero.front()));

@@ -111,6 +111,71 @@ TEST_CASE("values of known keys are known, too") {
   }
 }
 
+TEST_CASE("a metric is one that the model has of what was measured") {
+  const auto refused = [](const Json& workload, const Json& point, const char* metric) {
+    return complaint([&](Json& d) {
+      d["workload"] = workload;
+      d["points"] = Json::array({point});
+      d["points"][0].update(Json{{"metric", metric}, {"value", 1.0}});
+    });
+  };
+  const auto words = [](std::string_view what, std::string_view known) {
+    return ContainsSubstring(fmt::format("of {} is not predicted; it is one of {}", what, known));
+  };
+  const Json kernel = {{"scope", "kernel"}};
+  const Json gemm = {{"op", "gemm"}, {"m", 1}, {"n", 1}, {"k", 1}};
+  CHECK(refused(kernel, gemm, "tflops_per_gpu").empty());
+  CHECK_THAT(refused(kernel, gemm, "tokens_per_s"), words("gemm", "time_s, tflops_per_gpu"));
+  CHECK_THAT(refused(kernel, {{"op", "moe"}}, "tflops_per_gpu"), words("moe", "time_s"));
+  CHECK_THAT(refused(kernel, {{"op", "gdn_chunk"}}, "tokens_per_s"), words("linear", "time_s"));
+  CHECK_THAT(refused(kernel, {{"op", "mla_context"}}, "tflops_per_gpu"), words("mla", "time_s"));
+  CHECK(refused(kernel, {{"op", "sparse_indexer"}}, "tokens_per_s").empty());
+  const Json collective = {{"scope", "collective"}};
+  for (const char* op : {"all_gather", "all_reduce", "reduce_scatter", "all_to_all", "p2p"}) {
+    const Json point = {{"op", op}, {"world", 8}, {"bytes", 1024}};
+    CHECK(refused(collective, point, "busbw_GBps").empty());
+    CHECK_THAT(refused(collective, point, "tflops_per_gpu"),
+               words("collective", "time_s, busbw_GBps"));
+  }
+  const Json dispatch = {{"op", "ep_dispatch"}, {"world", 8}};
+  CHECK_THAT(refused(collective, dispatch, "busbw_GBps"), words("expert-parallel", "time_s"));
+  for (const char* scope : {"attention", "model", "memory"}) {
+    CHECK_THAT(refused({{"scope", scope}}, {{"world", 8}}, "busbw_GBps"),
+               ContainsSubstring(fmt::format("points[0].metric: busbw_GBps of {} is", scope)));
+    CHECK_THAT(refused({{"scope", scope}}, {{"world", 8}, {"op", "all_gather"}}, "time_s"),
+               ContainsSubstring("points[0].op: is said of kernels and collectives"));
+  }
+}
+
+TEST_CASE("points of one choice are of one metric") {
+  CHECK_THAT(complaint([](Json& d) { d["points"][1]["metric"] = "tokens_per_s"; }),
+             ContainsSubstring("points: choice 'seq=32K' has time_s (points[0]) and tokens_per_s "
+                               "(points[1])"));
+}
+
+TEST_CASE("degrees whose product no world has are refused, in suspect points, too") {
+  const auto refused = [](const char* suspect) {
+    return complaint([&](Json& d) {
+      d["workload"]["scope"] = "model";
+      d["points"][0].update(Json{{"tp", 65536}, {"pp", 65536}, {"dp", 65536}, {"cfg", 65536}});
+      d["points"][0]["suspect"] = suspect;
+    });
+  };
+  CHECK_THAT(refused(""), ContainsSubstring("points[0]: the product of its degrees is above"));
+  CHECK_THAT(refused("a slip"), ContainsSubstring("the product of its degrees is above 1048576"));
+}
+
+TEST_CASE("the year and the trust of a source are read or refused") {
+  CHECK(read(test::example_corpus()).points[0].year == 2024);
+  CHECK(complaint([](Json& d) { d["source"]["year"] = nullptr; }).empty());
+  for (const Json& year : {Json("2024"), Json(2024.0), Json(3000002020), Json(24)}) {
+    CHECK_THAT(complaint([&](Json& d) { d["source"]["year"] = year; }),
+               ContainsSubstring("example.json: source.year"));
+  }
+  CHECK_THAT(complaint([](Json& d) { d["trust"] = "hgih"; }),
+             ContainsSubstring("trust: unknown 'hgih'; it is one of log, table, chart, secondary"));
+}
+
 TEST_CASE("an offload is named or a part of the activations") {
   const auto offload = [](const Json& value) {
     Json document = test::example_corpus();

@@ -9,6 +9,7 @@
 
 using namespace spp;
 using namespace spp::regress;
+using Catch::Approx;
 using Catch::Matchers::ContainsSubstring;
 
 namespace {
@@ -43,6 +44,7 @@ TEST_CASE("a prediction is in its point's metric") {
   document["points"].erase(1);
   document["points"][1] = document["points"][0];
   document["points"][1]["metric"] = "tflops_per_gpu";
+  document["points"][1]["choice"] = nullptr;
   const auto said = predict(document);
   // forward, causal: 2 * heads * head_dim * seq^2 on 8 GPUs
   const double flops = 2.0 * 32 * 128 * 32768 * 32768;
@@ -132,6 +134,51 @@ TEST_CASE("an assumption says for how many points it was made") {
   REQUIRE(values.size() == 2);
   CHECK_THAT(values[0], ContainsSubstring("(1 of 3 points)"));
   CHECK_THAT(values[1], ContainsSubstring("(1 of 3 points)"));
+}
+
+TEST_CASE("a GEMM's rate is 2 m n k over its time") {
+  Json document = test::example_corpus();
+  document["workload"] = {{"scope", "kernel"}, {"dtype", "bf16"}};
+  document["points"] = Json::array({{{"op", "gemm"},
+                                     {"m", 4096},
+                                     {"n", 8192},
+                                     {"k", 2048},
+                                     {"metric", "time_s"},
+                                     {"value", 1e-3}}});
+  const PointPrediction time = predict(document)[0];
+  document["points"][0]["metric"] = "tflops_per_gpu";
+  const PointPrediction rate = predict(document)[0];
+  const double tflop = 2 * 4096.0 * 8192.0 * 2048.0 / 1e12;
+  CHECK(*rate.predicted == Approx(tflop / *time.predicted));
+  CHECK(*rate.low == Approx(tflop / *time.high));
+  CHECK(*rate.high == Approx(tflop / *time.low));
+}
+
+TEST_CASE("a suspect point that lacks its shape has no prediction") {
+  Json document = test::example_corpus();
+  document["points"][0].erase("seq");
+  document["points"][0]["suspect"] = "the table has no length";
+  CHECK(predict(document)[0].reason == "length, heads or their width are not stated");
+  document["workload"]["scope"] = "kernel";
+  document["workload"].erase("q_heads");
+  document["points"] = Json::array({document["points"][0]});
+  CHECK(predict(document)[0].reason == "length, heads or their width are not stated");
+}
+
+TEST_CASE("a slip of a link is refused, a source's own word is not") {
+  const auto predict_over = [](const char* side, const char* word) {
+    Json document = test::example_corpus();
+    document["machine"][side]["kind"] = word;
+    (void)predict(document);
+  };
+  CHECK_THROWS_WITH(
+      predict_over("intra", "nvlnk4"),
+      "example.json: points[0]: machine.intra.kind: unknown 'nvlnk4' (did you mean 'nvlink4'?)");
+  CHECK_THROWS_WITH(predict_over("inter", "ethernt"),
+                    ContainsSubstring("machine.inter.kind: unknown 'ethernt'"));
+  CHECK_NOTHROW(predict_over("intra", "nvlink"));
+  CHECK_NOTHROW(predict_over("intra", "nvswitch"));
+  CHECK_NOTHROW(predict_over("inter", "omni-path"));
 }
 
 TEST_CASE("Grace racks are one NVLink domain") {
