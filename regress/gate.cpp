@@ -8,56 +8,61 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 namespace spp::regress {
 namespace {
 
-std::optional<double> limit(const JsonView& view, std::string_view key) {
-  const auto value = view.find(key);
-  if (!value) {
-    return std::nullopt;
-  }
-  const double number = value->number();
-  if (!(number >= 0)) {
-    value->fail(fmt::format("{} is below 0; limits are fractions, such as 0.08", number));
-  }
-  return number;
-}
+/// A limit's key and field, and what it can be at most.
+struct NamedLimit {
+  std::string_view name;
+  std::optional<double> Limits::* limit;
+  double most = 1;
+  bool at_most = true;
+};
+constexpr std::array<NamedLimit, 6> single_limits{
+    {{"median_error", &Limits::median_error},
+     {"mape", &Limits::mape},
+     {"bias", &Limits::bias},
+     {"regret_mean", &Limits::regret_mean,
+      10},  // the worst plan may take many times the best's time
+     {"regret_max", &Limits::regret_max, 10},
+     {"kendall_tau", &Limits::kendall_tau, 1, false}}};
+constexpr std::array<NamedLimit, 2> coverage_ends{
+    {{"coverage (least)", &Limits::coverage_least, 1, false},
+     {"coverage (most)", &Limits::coverage_most}}};
 
 Limits read_limits(const JsonView& view) {
   view.allow_only(
       {"median_error", "mape", "bias", "regret_mean", "regret_max", "kendall_tau", "coverage"});
-  Limits l{.median_error = limit(view, "median_error"),
-           .mape = limit(view, "mape"),
-           .bias = limit(view, "bias"),
-           .regret_mean = limit(view, "regret_mean"),
-           .regret_max = limit(view, "regret_max"),
-           .kendall_tau = limit(view, "kendall_tau")};
+  Limits l;
+  bool any = false;
+  for (const NamedLimit& named : single_limits) {
+    if (const auto value = view.find(named.name)) {
+      const double number = value->number();
+      if (!(number >= 0 && number <= named.most)) {
+        value->fail(fmt::format("{} is not from 0 to {}; limits are fractions, such as 0.08",
+                                number, named.most));
+      }
+      l.*named.limit = number;
+      any = true;
+    }
+  }
   if (const auto coverage = view.find("coverage")) {
     const auto ends = coverage->elements();
-    if (ends.size() != 2 || !(ends[0].number() <= ends[1].number())) {
-      coverage->fail("is no range; write [0.7, 0.9]");
+    const auto end = [&](std::size_t i) { return ends[i].number(0, 1); };
+    if (ends.size() != 2 || !(end(0) <= end(1)) || (end(0) == 0 && end(1) == 1)) {
+      coverage->fail("is no range within 0 to 1; write [0.7, 0.9]");
     }
-    l.coverage_least = ends[0].number();
-    l.coverage_most = ends[1].number();
+    l.coverage_least = end(0);
+    l.coverage_most = end(1);
+    any = true;
+  }
+  if (!any) {
+    view.fail("has no limit: it could not fail");
   }
   return l;
 }
-
-struct NamedLimit {
-  std::string_view name;
-  std::optional<double> Limits::* limit;
-  bool at_most = true;
-};
-constexpr std::array<NamedLimit, 8> named_limits{
-    {{"median_error", &Limits::median_error},
-     {"mape", &Limits::mape},
-     {"bias", &Limits::bias},
-     {"regret_mean", &Limits::regret_mean},
-     {"regret_max", &Limits::regret_max},
-     {"kendall_tau", &Limits::kendall_tau, false},
-     {"coverage (least)", &Limits::coverage_least, false},
-     {"coverage (most)", &Limits::coverage_most}}};
 
 /// Limits may only be tightened.
 void expect_no_looser(const Gate& gate, const JsonView& past) {
@@ -65,14 +70,16 @@ void expect_no_looser(const Gate& gate, const JsonView& past) {
     const Limits before = read_limits(view);
     const auto at = gate.accuracy.find(family);
     const Limits now = at == gate.accuracy.end() ? Limits() : at->second;
-    for (const NamedLimit& named : named_limits) {
+    const auto compare = [&](const NamedLimit& named) {
       const std::optional<double>& old = before.*named.limit;
       const std::optional<double>& limit = now.*named.limit;
       if (old && (!limit || (named.at_most ? *limit > *old : *limit < *old))) {
         view.fail(fmt::format("{} was {:.6g} and is {} now: limits may only be tightened",
                               named.name, *old, limit ? fmt::format("{:.6g}", *limit) : "none"));
       }
-    }
+    };
+    std::ranges::for_each(single_limits, compare);
+    std::ranges::for_each(coverage_ends, compare);
   }
 }
 
@@ -104,20 +111,43 @@ std::string percent(double fraction) { return fmt::format("{:.2f} %", 100 * frac
 struct Change {
   double by = 0;         // relative; infinite of a prediction that appeared or went
   bool flipped = false;  // out of memory or not
+  /// The worst of a file is what is told of it.
+  friend bool operator<(const Change& a, const Change& b) {
+    return std::pair(std::isinf(a.by), std::pair(a.flipped, a.by)) <
+           std::pair(std::isinf(b.by), std::pair(b.flipped, b.by));
+  }
 };
+
+double change_of(const std::optional<double>& was, const std::optional<double>& is) {
+  if (was && is) {
+    return *was == *is ? 0 : std::abs(*is / *was - 1);
+  }
+  return was || is ? INFINITY : 0;
+}
 
 /// Of a prediction, nullptr where there was or is no such point.
 Change change_of(const PointPrediction* was, const PointPrediction* is) {
   if (was == nullptr || is == nullptr) {
     return {.by = was == is ? 0 : INFINITY};
   }
-  Change change{.flipped = was->oom != is->oom};
-  if (was->predicted && is->predicted) {
-    change.by = std::abs(*is->predicted / *was->predicted - 1);
-  } else if (was->predicted || is->predicted) {
-    change.by = INFINITY;
+  return {.by = std::max({change_of(was->predicted, is->predicted), change_of(was->low, is->low),
+                          change_of(was->high, is->high)}),
+          .flipped = was->oom != is->oom};
+}
+
+std::string text_of(const Change& change) {
+  if (std::isinf(change.by)) {
+    return "appearing or going";
   }
-  return change;
+  if (change.flipped) {
+    return fmt::format("being out of memory or not, and {}", percent(change.by));
+  }
+  return percent(change.by);
+}
+
+/// Whether figures of a family are complete in what was asked for.
+bool judges_family(const Asked& asked, std::string_view family) {
+  return !asked.one_file && (asked.family.empty() || family == asked.family);
 }
 
 }  // namespace
@@ -136,6 +166,9 @@ Gate read_gate(const std::filesystem::path& file) {
   expect_format(view, "sp-plan/gate");
   view.allow_only({"format", "format_version", "accuracy", "drift", "note"});
   Gate gate;
+  if (!view.find("accuracy") && !view.find("drift")) {
+    view.fail("has neither 'accuracy' nor 'drift': it could not fail");
+  }
   if (const auto accuracy = view.find("accuracy")) {
     for (const auto& [family, limits] : accuracy->members()) {
       if (family != "overall") {
@@ -143,11 +176,14 @@ Gate read_gate(const std::filesystem::path& file) {
       }
       gate.accuracy.emplace(family, read_limits(limits));
     }
+    if (gate.accuracy.empty()) {
+      accuracy->fail("has limits of no family: it could not fail");
+    }
   }
   if (const auto drift = view.find("drift")) {
     drift->allow_only({"baseline", "tolerance", "history"});
     gate.baseline = file.parent_path() / drift->at("baseline").string();
-    gate.tolerance = drift->at("tolerance").number();
+    gate.tolerance = drift->at("tolerance").number(0, 0.1);
     const std::filesystem::path history = file.parent_path() / drift->at("history").string();
     const Json accepted = read_json(history);
     expect_accepted(gate, JsonView(accepted, history.string()));
@@ -187,6 +223,14 @@ std::map<std::string, std::map<std::int64_t, PointPrediction>> read_predictions(
     if (const auto predicted = view.find("predicted")) {
       p.predicted = predicted->number();
     }
+    if (const auto interval = view.find("interval")) {
+      const auto ends = interval->elements();
+      if (ends.size() != 2) {
+        interval->fail("has not two ends");
+      }
+      p.low = ends[0].number();
+      p.high = ends[1].number();
+    }
     p.oom = view.at("oom").boolean();
     if (const auto reason = view.find("reason")) {
       p.reason = reason->string();
@@ -197,11 +241,17 @@ std::map<std::string, std::map<std::int64_t, PointPrediction>> read_predictions(
   return all;
 }
 
+bool judges(const Gate& gate, const Asked& asked) {
+  return !gate.baseline.empty() || std::ranges::any_of(gate.accuracy, [&](const auto& limits) {
+    return judges_family(asked, limits.first);
+  });
+}
+
 std::vector<std::string> failures(const Gate& gate, const std::map<std::string, Score>& figures,
                                   const Asked& asked) {
   std::vector<std::string> failed;
   for (const auto& [family, limits] : gate.accuracy) {
-    if (asked.one_file || (!asked.family.empty() && family != asked.family)) {
+    if (!judges_family(asked, family)) {
       continue;
     }
     const auto at = figures.find(family);
@@ -249,7 +299,7 @@ std::vector<std::string> drift(const Gate& gate,
     const std::int64_t known = old.empty() ? 0 : old.rbegin()->first + 1;
     const auto points = std::max(known, static_cast<std::int64_t>(predictions.size()));
     std::int64_t count = 0;
-    double worst = 0;
+    Change worst;
     std::int64_t at = 0;
     for (std::int64_t i = 0; i < points; ++i) {
       const auto was = old.find(i);
@@ -258,16 +308,15 @@ std::vector<std::string> drift(const Gate& gate,
                                       place < predictions.size() ? &predictions[place] : nullptr);
       if (change.by > gate.tolerance || change.flipped) {
         ++count;
-        if (change.by > worst || count == 1) {
-          worst = change.by;
+        if (worst < change) {
+          worst = change;
           at = i;
         }
       }
     }
     if (count > 0) {
       moved.push_back(fmt::format("{}: {} of {} predictions moved, points[{}] by {}", file, count,
-                                  points, at,
-                                  std::isfinite(worst) ? percent(worst) : "appearing or going"));
+                                  points, at, text_of(worst)));
     }
   }
   if (asked.family.empty() && !asked.one_file) {

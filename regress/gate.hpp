@@ -25,8 +25,9 @@ struct Gate {
   double tolerance = 1e-4;                 // relative
 };
 
-/// InputError names file and key; also if the baseline is not the one that was accepted last (its
-/// history gives the reason of every change), or a limit is looser than one in its history.
+/// InputError names file and key; also if it could not fail (nothing is limited, or a limit is
+/// none), if the baseline is not the one that was accepted last (its history gives the reason of
+/// every change), or a limit is looser than one in its history.
 Gate read_gate(const std::filesystem::path& file);
 
 /// One line of a predictions file, as text without a newline.
@@ -43,12 +44,16 @@ struct Asked {
   bool one_file = false;  // no family's figures are complete then
 };
 
+/// Whether a gate has anything to judge of what was asked for.
+bool judges(const Gate& gate, const Asked& asked);
+
 /// What failed, one sentence each. `figures` by family.
 std::vector<std::string> failures(const Gate& gate, const std::map<std::string, Score>& figures,
                                   const Asked& asked = {});
 
-/// Predictions that moved further than the gate tolerates, appeared or went, against its baseline:
-/// one sentence a file, with the worst point. Whole files can go where all were asked for.
+/// Predictions, or ends of their intervals, that moved further than the gate tolerates, appeared or
+/// went, against its baseline: one sentence a file, with the worst point. Whole files can go where
+/// all were asked for.
 std::vector<std::string> drift(const Gate& gate,
                                const std::map<std::string, std::vector<PointPrediction>>& now,
                                const Asked& asked = {});

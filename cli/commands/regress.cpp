@@ -312,7 +312,12 @@ void regress_command(const Arguments& arguments, Output& output) {
   std::vector<std::string> failed;
   if (gate) {
     failed = gate_failures(*gate, judge, figures);
-    doc["gate"] = {{"passed", failed.empty()}, {"failures", failed}};
+    const bool judged = regress::judges(*gate, judge.asked());
+    doc["gate"] = {{"passed", judged ? Json(failed.empty()) : Json()}, {"failures", failed}};
+    if (!judged) {
+      output.warn({fmt::format("{} limits nothing of what was asked for: nothing was judged",
+                               arguments.get("gate", ""))});
+    }
   }
   output.result(doc,
                 [&](const Style& style) { return result_table(judge.judged(), figures, style); });

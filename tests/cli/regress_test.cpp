@@ -85,3 +85,17 @@ TEST_CASE("a gate that fails is exit code 4, and the result is printed all the s
   CHECK_THAT(r.err, ContainsSubstring("attention: mape is"));
   CHECK(spp::parse_json(r.out, "stdout")["gate"]["passed"] == false);
 }
+
+TEST_CASE("a gate that limits nothing of what is asked for has judged nothing, and says so") {
+  const TempDir folder;
+  add_published(folder);
+  const TempDir gates;
+  const auto gate = gates.write(
+      "gate.json",
+      R"({"format": "sp-plan/gate", "format_version": "1.0", "accuracy": {"attention": {"mape": 0.0001}}})");
+  const Result r = sp_plan({"regress", "--corpus", folder.path().string(), "--file", published,
+                            "--gate", gate.string(), "--json"});
+  CHECK(r.code == 0);
+  CHECK_THAT(r.err, ContainsSubstring("gate.json limits nothing of what was asked for"));
+  CHECK(spp::parse_json(r.out, "stdout")["gate"]["passed"].is_null());
+}

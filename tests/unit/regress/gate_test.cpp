@@ -77,6 +77,30 @@ TEST_CASE("a prediction that moves is drift") {
         std::vector<std::string>{"new: 1 of 1 predictions moved, points[0] by appearing or going"});
 }
 
+TEST_CASE("an end of an interval that moves is drift, and so is running out of memory or not") {
+  const Gates gates;
+  PointPrediction was = says(1.0);
+  was.low = 0.9;
+  was.high = 1.1;
+  const auto baseline = gates.folder.path() / "predictions.jsonl";
+  write_file(baseline, prediction_line("example", 0, was) + "\n");
+  gates.write("history.json", {{"entries", {{{"reason", "wider"}, {"digest", digest(baseline)}}}}});
+  const Gate gate = read_gate(gates.gate);
+  const auto moved = [&](const PointPrediction& now) { return drift(gate, {{"example", {now}}}); };
+  const auto by = [](const std::string& what) {
+    return std::vector<std::string>{"example: 1 of 1 predictions moved, points[0] by " + what};
+  };
+  CHECK(moved(was).empty());
+  PointPrediction now = was;
+  now.high = 1.21;
+  CHECK(moved(now) == by("10.00 %"));
+  now.low = now.high = std::nullopt;
+  CHECK(moved(now) == by("appearing or going"));
+  now = was;
+  now.oom = true;
+  CHECK(moved(now) == by("being out of memory or not, and 0.00 %"));
+}
+
 TEST_CASE("predictions that go are drift, of a file and with it") {
   const Gates gates;
   const Gate gate = read_gate(gates.gate);
@@ -97,6 +121,47 @@ TEST_CASE("limits hold for the families that were asked for, as a whole") {
   CHECK(failures(gate, {}, {.family = "attention"}).size() == 1);
   CHECK(failures(gate, {}, {.family = "kernel"}).empty());
   CHECK(failures(gate, {}, {.one_file = true}).empty());
+}
+
+TEST_CASE("a gate judges what has a limit or a baseline") {
+  const Gates gates;
+  Gate gate = read_gate(gates.gate);
+  CHECK(judges(gate, {.one_file = true}));
+  gate.baseline.clear();
+  CHECK(judges(gate, {}));
+  CHECK(judges(gate, {.family = "attention"}));
+  CHECK_FALSE(judges(gate, {.family = "kernel"}));
+  CHECK_FALSE(judges(gate, {.one_file = true}));
+}
+
+TEST_CASE("a gate that could not fail is refused") {
+  const Gates gates;
+  const auto refused = [&](const Json& accuracy) {
+    gates.write("gate.json",
+                {{"format", "sp-plan/gate"}, {"format_version", "1.0"}, {"accuracy", accuracy}});
+    return test::message_of<InputError>([&] { (void)read_gate(gates.gate); });
+  };
+  const auto of_attention = [&](const Json& limits) { return refused({{"attention", limits}}); };
+  CHECK_THAT(refused(nullptr), ContainsSubstring("has neither 'accuracy' nor 'drift'"));
+  CHECK_THAT(refused(Json::object()), ContainsSubstring("accuracy: has limits of no family"));
+  CHECK_THAT(of_attention(Json::object()), ContainsSubstring("attention: has no limit"));
+  CHECK_THAT(of_attention({{"mape", nullptr}}), ContainsSubstring("attention: has no limit"));
+  CHECK_THAT(of_attention({{"mape", 12}}),
+             ContainsSubstring("mape: 12 is not from 0 to 1; limits"));
+  CHECK_THAT(of_attention({{"kendall_tau", 2}}), ContainsSubstring("kendall_tau: 2 is not from"));
+  for (const Json& range : {Json{0, 1}, Json{0.9, 0.7}, Json{0.7}, Json{0.1, 0.2, 0.3}}) {
+    CHECK_THAT(of_attention({{"coverage", range}}), ContainsSubstring("coverage: is no range"));
+  }
+  CHECK_THAT(of_attention({{"coverage", {-5, 500}}}), ContainsSubstring("coverage[0]"));
+  for (const double tolerance : {-1.0, 1e9}) {
+    gates.write("gate.json", {{"format", "sp-plan/gate"},
+                              {"format_version", "1.0"},
+                              {"drift",
+                               {{"baseline", "predictions.jsonl"},
+                                {"tolerance", tolerance},
+                                {"history", "history.json"}}}});
+    CHECK_THROWS_WITH(read_gate(gates.gate), ContainsSubstring("drift.tolerance"));
+  }
 }
 
 TEST_CASE("a baseline without its reason is refused") {
