@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <tuple>
+#include <vector>
 
 namespace spp::report::kinds::comparison {
 namespace {
@@ -26,6 +27,8 @@ std::string change_text(const JsonView& row) {
   return change ? signed_percent(change->number()) : "";
 }
 
+constexpr std::size_t most_quantities_drawn = 20;
+
 void add_seconds(Sheet& sheet, const JsonView& document, const std::string& a,
                  const std::string& b) {
   BarChart chart{.title = "Seconds, side by side",
@@ -35,10 +38,13 @@ void add_seconds(Sheet& sheet, const JsonView& document, const std::string& a,
                  .text = seconds_text,
                  .bars = {},
                  .marks = {}};
-  for (const JsonView& row : document.at("seconds").elements()) {
-    if (chart.bars.size() >= 40) {
-      break;
-    }
+  std::vector<JsonView> rows = document.at("seconds").elements();
+  if (rows.size() > most_quantities_drawn) {
+    chart.note = fmt::format("{} of {} quantities are drawn; the document has all.",
+                             most_quantities_drawn, rows.size());
+    rows.erase(rows.begin() + most_quantities_drawn, rows.end());
+  }
+  for (const JsonView& row : rows) {
     const std::string name = row.at("name").string();
     for (const auto& [key, label, style] :
          {std::tuple{"a_s", "A", "k-predicted"}, std::tuple{"b_s", "B", "k-attention"}}) {

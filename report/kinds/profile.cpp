@@ -31,6 +31,8 @@ double middle(const JsonView& seconds) {
   return median_of(std::move(values));
 }
 
+constexpr std::size_t most_pictures = 12;
+
 /// Messages by size: one picture for each suite and scope, one shape for each kind of message.
 void add_messages(Sheet& sheet, const std::vector<JsonView>& samples) {
   std::map<std::pair<std::string, std::string>, std::map<std::string, std::vector<Point>>> pictures;
@@ -45,7 +47,11 @@ void add_messages(Sheet& sheet, const std::vector<JsonView>& samples) {
   }
   std::size_t drawn = 0;
   for (const auto& [names, kinds] : pictures) {
-    if (++drawn > 12) {
+    if (++drawn > most_pictures) {
+      sheet.paragraph(
+          fmt::format("{} of {} kinds of measured messages are drawn; the document has "
+                      "all.",
+                      most_pictures, pictures.size()));
       break;
     }
     PointChart chart{.title = fmt::format("Measured {}: {}", names.first,

@@ -1,4 +1,5 @@
-// How well published measurements are predicted: by scope, by file, the worst first.
+// How well published measurements are predicted: whether a gate holds, what was left out, figures
+// by scope and by file, the worst first.
 #include "report/candidate.hpp"
 #include "report/kind.hpp"
 #include "report/markup.hpp"
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 
 namespace spp::report::kinds::regression {
 namespace {
@@ -37,18 +39,21 @@ std::string out_of_memory(const JsonView& f) {
 std::vector<std::string> figures(std::string name, const JsonView& f) {
   return {std::move(name),
           text_at(f, "n"),
+          text_at(f, "missing"),
           percent_at(f, "median_error"),
           percent_at(f, "mape"),
           percent_at(f, "bias"),
           percent_at(f, "interval_coverage"),
           percent_at(f, "regret_mean"),
+          percent_at(f, "memory_error"),
           out_of_memory(f)};
 }
 
 Grid empty_grid() {
-  return {.heading = {"", "points", "median error", "mean error", "bias", "inside the interval",
-                      "mean regret", "out of memory / told / false alarms"},
-          .right = {false, true, true, true, true, true, true, true},
+  return {.heading = {"", "points", "not predicted", "median error", "mean error", "bias",
+                      "inside the interval", "mean regret", "memory error",
+                      "out of memory / told / false alarms"},
+          .right = {false, true, true, true, true, true, true, true, true, true},
           .rows = {}};
 }
 
@@ -74,14 +79,40 @@ void add_overall(Sheet& sheet, const JsonView& overall) {
   sheet.stats(stats);
 }
 
-/// A document without "overall" has no file that could be read.
-void add(const JsonView& document, Sheet& sheet) {
-  const auto overall = document.find("overall");
-  if (overall) {
-    add_overall(sheet, *overall);
+/// `passed` is null where the gate limits nothing of what was asked for.
+void add_gate(Sheet& sheet, const JsonView& gate) {
+  const auto passed = gate.find("passed");
+  if (!passed) {
+    sheet.verdict(Tone::note, "Not judged", "The gate limits nothing of what was asked for.");
+    return;
   }
-  add_scopes(sheet, document);
+  if (passed->boolean()) {
+    sheet.verdict(Tone::good, "Passed", "The gate's limits hold.");
+    return;
+  }
+  std::vector<std::string> failures;
+  for (const JsonView& failure : gate.at("failures").elements()) {
+    failures.push_back(failure.string());
+  }
+  sheet.verdict(Tone::bad, "Failed", "The gate's limits do not hold:");
+  sheet.list(failures);
+}
 
+void add_refused(Sheet& sheet, const JsonView& document) {
+  std::vector<std::string> refused;
+  if (const auto list = document.find("refused")) {
+    for (const JsonView& file : list->elements()) {
+      refused.push_back(file.string());
+    }
+  }
+  if (!refused.empty()) {
+    sheet.verdict(Tone::bad, "Left out", fmt::format("{} files have errors:", refused.size()));
+    sheet.list(refused);
+  }
+}
+
+/// `files` have a median error each.
+void add_charts(Sheet& sheet, const std::vector<JsonView>& files) {
   PointChart chart{.title = "Error of each file by its size",
                    .description =
                        "Each point is a file of published measurements: how many of its points "
@@ -98,12 +129,8 @@ void add(const JsonView& document, Sheet& sheet) {
       .y = {.title = "median error", .text = percent},
       .groups = {}};
   std::map<std::string, std::size_t> scopes;
-  std::vector<JsonView> files;
-  for (const JsonView& file : document.at("files").elements()) {
-    const auto error = file.find("median_error");
-    if (!error) {
-      continue;
-    }
+  for (const JsonView& file : files) {
+    const double error = file.at("median_error").number();
     const std::string scope = file.at("scope").string();
     const auto [at, fresh] = scopes.try_emplace(scope, chart.groups.size());
     if (fresh) {
@@ -112,18 +139,18 @@ void add(const JsonView& document, Sheet& sheet) {
     }
     const std::string name = file.at("name").string();
     chart.groups[at->second].points.push_back(
-        {file.at("n").number(0, most_count_read), error->number(), name});
+        {file.at("n").number(0, most_count_read), error, name});
     if (const auto bias = file.find("bias")) {
-      lean.groups[at->second].points.push_back({bias->number(), error->number(), name});
+      lean.groups[at->second].points.push_back({bias->number(), error, name});
     }
-    files.push_back(file);
   }
   add(sheet, chart);
   add(sheet, lean);
+}
 
-  std::ranges::stable_sort(files, [](const JsonView& a, const JsonView& b) {
-    return a.at("median_error").number() > b.at("median_error").number();
-  });
+/// `files` are sorted, the worst first.
+void add_worst(Sheet& sheet, const std::vector<JsonView>& files,
+               const std::optional<JsonView>& overall) {
   BarChart worst{.title = "The files that are predicted worst",
                  .description = "Median of the errors of each file's points.",
                  .note = "",
@@ -145,9 +172,36 @@ void add(const JsonView& document, Sheet& sheet) {
         {median->number(0, most_count_read), "over all files: " + percent(median->number())});
   }
   add(sheet, worst);
+}
+
+/// A document without "overall" has no file that could be read.
+void add(const JsonView& document, Sheet& sheet) {
+  if (const auto gate = document.find("gate")) {
+    add_gate(sheet, *gate);
+  }
+  const auto overall = document.find("overall");
+  if (overall) {
+    add_overall(sheet, *overall);
+  }
+  add_refused(sheet, document);
+  add_scopes(sheet, document);
+
+  // Files of memory alone have no error of a time or a rate: they are listed, and not drawn.
+  std::vector<JsonView> files = document.at("files").elements();
+  const auto without = std::ranges::stable_partition(
+      files, [](const JsonView& file) { return file.find("median_error").has_value(); });
+  std::vector<JsonView> drawn(files.begin(), without.begin());
+  add_charts(sheet, drawn);
+  std::ranges::stable_sort(drawn, [](const JsonView& a, const JsonView& b) {
+    return a.at("median_error").number() > b.at("median_error").number();
+  });
+  add_worst(sheet, drawn, overall);
 
   Grid grid = empty_grid();
-  for (const JsonView& file : files) {
+  for (const JsonView& file : drawn) {
+    grid.rows.push_back(figures(file.at("name").string(), file));
+  }
+  for (const JsonView& file : without) {
     grid.rows.push_back(figures(file.at("name").string(), file));
   }
   sheet.details("All files", shortened(std::move(grid), 400));

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 namespace spp::report::kinds::trace {
@@ -167,11 +168,13 @@ void add(const JsonView& document, Sheet& sheet) {
                    {"k-optimizer", "optimizer, host"}};
   }
   std::map<std::int64_t, std::size_t> drawn;
+  std::size_t lanes_of_drawn = 0;
   for (auto& [place, stretches] : t.lanes) {
     if (!drawn.contains(place.first) &&
         drawn.size() == (t.of_step ? most_stages_drawn : most_ranks_drawn)) {
       continue;
     }
+    ++lanes_of_drawn;
     if (++drawn[place.first] > most_lanes_of_a_rank) {
       continue;
     }
@@ -187,13 +190,19 @@ void add(const JsonView& document, Sheet& sheet) {
          .label = stream != t.streams.end() ? stream->second : fmt::format("{}", place.second),
          .stretches = std::move(stretches)});
   }
-  std::map<std::int64_t, int> all;
+  std::set<std::int64_t> all;
   for (const auto& [place, stretches] : t.lanes) {
-    all[place.first] = 1;
+    all.insert(place.first);
   }
-  if (all.size() > drawn.size()) {
-    chart.note = fmt::format("{} of {} {} are drawn; chrome://tracing or Perfetto show all.",
-                             drawn.size(), all.size(), t.of_step ? "stages" : "ranks");
+  const auto left_out = [&](std::size_t shown, std::size_t of, std::string_view what) {
+    if (shown < of) {
+      chart.note += fmt::format("{}{} of {} {}", chart.note.empty() ? "" : ", ", shown, of, what);
+    }
+  };
+  left_out(drawn.size(), all.size(), t.of_step ? "stages" : "ranks");
+  left_out(chart.lanes.size(), lanes_of_drawn, "lanes of these");
+  if (!chart.note.empty()) {
+    chart.note += " are drawn; chrome://tracing or Perfetto show all.";
   }
   sheet.stats({{"takes", microseconds_text(t.end - t.begin), ""},
                {t.of_step ? "stages" : "ranks", fmt::format("{}", all.size()), ""},

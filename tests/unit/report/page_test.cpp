@@ -225,6 +225,62 @@ TEST_CASE("of other documents there is no picture") {
              ContainsSubstring("plan.json") && ContainsSubstring("no picture"));
 }
 
+TEST_CASE("a regression's page has its gate, what was left out, and every file") {
+  Source source = document("regression.json");
+  CHECK_THAT(page_of(source), !ContainsSubstring("class=\"verdict"));
+  Json memory = source.document["files"][0];
+  memory.update(Json{{"name", "memory-alone"},
+                     {"median_error", nullptr},
+                     {"missing", 3},
+                     {"memory_error", 0.123}});
+  source.document["files"].insert(source.document["files"].begin(), memory);
+  source.document["refused"] = {"other.json: points[3]: key 'seq' is missing"};
+  source.document["gate"] = {{"passed", false}, {"failures", {"gemm: mape is 10.00 %"}}};
+  const std::string failed = page_of(source);
+  CHECK_THAT(failed, ContainsSubstring("<strong>Failed</strong>") &&
+                         ContainsSubstring("<li>gemm: mape is 10.00 %</li>"));
+  CHECK_THAT(failed, ContainsSubstring("<li>other.json: points[3]: key"));
+  const pugi::xml_document xml = parsed(failed);
+  const pugi::xml_node row = xml.select_node("//tr[td[. = 'memory-alone']]").node();
+  REQUIRE(row);
+  CHECK(row.select_node("td[. = '3']"));
+  CHECK(row.select_node("td[starts-with(., '12.3')]"));
+  source.document["gate"] = {{"passed", true}, {"failures", Json::array()}};
+  CHECK_THAT(page_of(source), ContainsSubstring("<strong>Passed</strong>"));
+  source.document["gate"]["passed"] = nullptr;
+  CHECK_THAT(page_of(source), ContainsSubstring("<strong>Not judged</strong>"));
+}
+
+TEST_CASE("what is too much to draw is cut, and the page says so") {
+  Source comparison = document("comparison.json");
+  for (int i = 0; i < 60; ++i) {
+    comparison.document["seconds"].push_back(
+        {{"name", fmt::format("q{}", i)}, {"a_s", 1.0}, {"b_s", 2.0}, {"change", -0.5}});
+  }
+  CHECK_THAT(page_of(comparison),
+             ContainsSubstring(fmt::format("20 of {} quantities are drawn",
+                                           comparison.document["seconds"].size())));
+
+  Json events = Json::array();
+  for (int lane = 0; lane < 20; ++lane) {
+    events.push_back(
+        {{"ph", "X"}, {"pid", 0}, {"tid", lane}, {"ts", 0}, {"dur", 1}, {"name", "attention"}});
+  }
+  const Source trace{.file = "x.json", .document = {{"traceEvents", events}}};
+  CHECK_THAT(page_of(trace), ContainsSubstring("16 of 20 lanes of these are drawn"));
+
+  Source profile = document("profile.json");
+  for (int i = 0; i < 20; ++i) {
+    profile.document["samples"].push_back({{"suite", fmt::format("s{:02}", i)},
+                                           {"scope", "intra"},
+                                           {"what", "send"},
+                                           {"bytes", 1024},
+                                           {"ranks", 2},
+                                           {"seconds", {1e-6, 2e-6}}});
+  }
+  CHECK_THAT(page_of(profile), ContainsSubstring("kinds of measured messages are drawn"));
+}
+
 TEST_CASE("a regression of which no file could be read has a page") {
   Source source = document("regression.json");
   source.document.erase("overall");
