@@ -37,13 +37,32 @@ void add_seconds(Side& side, const JsonView& object, std::string_view prefix) {
   }
 }
 
-/// What work it is of, and what plan of it.
+/// What work it is of, and what plan of it. Earlier versions did not say all of it.
 void add_asked(Side& side, const JsonView& request, const JsonView& plan) {
-  for (const std::string_view key : {"model", "heads", "seq", "phase"}) {
-    side.asked[std::string(key)] = request.value().value(key, Json());
+  for (const char* key : {"model", "heads", "kv_heads", "head_dim", "attention", "mask", "dtype",
+                          "seq", "batch", "phase"}) {
+    if (const auto said = request.value().find(key); said != request.value().end()) {
+      side.asked[key] = *said;
+    }
   }
   side.plan = plan.value();
   side.plan.erase("groups");
+}
+
+/// The numbers of a layer or a step, all phases together as a run measures them, and of each phase.
+void read_layer(Side& side, const JsonView& root) {
+  side.what = "predicted";
+  add_asked(side, root.at("request"), root.at("plan"));
+  for (const JsonView& phase : root.at("phases").elements()) {
+    Side one;
+    add_seconds(one, phase, "");
+    for (const auto& [name, seconds] : one.seconds) {
+      side.seconds[name] += seconds;
+    }
+    side.seconds[phase.at("phase").string()] = phase.at("makespan_s").number();
+  }
+  side.seconds.erase("makespan");  // which is "step"
+  add_seconds(side, root.at("predicted"), "");
 }
 
 /// The numbers of a plan's best candidate, of a simulation's result, or of a run's measurement.
@@ -60,10 +79,14 @@ void read_document(Side& side, const JsonView& root) {
     }
     return;
   }
+  if (format == "sp-plan/layer") {
+    read_layer(side, root);
+    return;
+  }
   const bool plan = format == "sp-plan/plan";
   if (!plan && format != "sp-plan/simulation") {
     root.at("format").fail(
-        fmt::format("'{}' cannot be compared (a plan, simulation or run, or a "
+        fmt::format("'{}' cannot be compared (a plan, simulation, layer or run, or a "
                     "trace of simulate or run)",
                     format));
   }
@@ -162,7 +185,7 @@ std::string differing(const Side& a, const Side& b) {
   std::vector<std::string> differences;
   if (!a.asked.empty() && !b.asked.empty()) {
     for (const auto& [key, value] : a.asked.items()) {
-      if (value != b.asked[key]) {
+      if (b.asked.contains(key) && value != b.asked[key]) {
         differences.push_back(fmt::format("{} {} and {}", key, value.dump(), b.asked[key].dump()));
       }
     }

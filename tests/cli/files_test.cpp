@@ -6,6 +6,7 @@
 #include "tests/support/temp_dir.hpp"
 
 #include <filesystem>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -148,6 +149,41 @@ TEST_CASE("compare says where two results are not of one question") {
   CHECK_THAT(r.err, ContainsSubstring("are not of one question: phase \"fwd+bwd\" and \"fwd\""));
   CHECK_THAT(r.err, ContainsSubstring("the plans' ulysses"));
   CHECK(sp_plan("compare " + ring + " " + ring).err.empty());
+}
+
+TEST_CASE("compare tells other masks, batches and heads apart") {
+  const TempDir dir;
+  const auto simulated = [&](const std::string& name, const std::string& line) {
+    std::string file = (dir.path() / name).string();
+    REQUIRE(sp_plan("simulate " + work + "--ring 8 -o " + file + " " + line).code == 0);
+    return file;
+  };
+  const std::string causal = simulated("a.json", "");
+  const std::string other = simulated("b.json", "--mask full --batch 2 --dtype fp16");
+  const Result r = sp_plan("compare " + causal + " " + other);
+  CHECK(r.code == 0);
+  for (const char* key : {"mask \"causal\" and \"full\"", "batch 1 and 2", "dtype"}) {
+    CHECK_THAT(r.err, ContainsSubstring(key));
+  }
+}
+
+TEST_CASE("a simulated layer has a page, and is compared by phase") {
+  const TempDir dir;
+  const std::string layer = (dir.path() / "layer.json").string();
+  REQUIRE(sp_plan("simulate --model llama-3.1-8b --seq 8K --topology dgx-h100 --gpus 8 --tp 2 "
+                  "--ulysses 4 --scope layer -o " +
+                  layer)
+              .code == 0);
+  const Json compared = answered(sp_plan("compare --json " + layer + " " + layer));
+  std::set<std::string> names;
+  for (const Json& row : compared.at("seconds")) {
+    names.insert(row.at("name").get<std::string>());
+    CHECK(row.at("a_s") == row.at("b_s"));
+  }
+  for (const char* name : {"step", "fwd", "bwd", "attention", "gemm", "exposed_comm"}) {
+    CHECK(names.contains(name));
+  }
+  CHECK_THAT(sp_plan("report " + layer).out, ContainsSubstring("One layer on the rank that ends"));
 }
 
 TEST_CASE("a trace ends when its document says") {
