@@ -15,9 +15,9 @@ std::vector<std::string> Checkpoint::begin(Json key) {
   key_ = std::move(key);
   load();
   std::vector<std::string> missing;
-  for (const std::string& suite : suites_) {
-    if (!samples_.contains(suite)) {
-      missing.push_back(suite);
+  for (const SuiteBudget& s : suites_) {
+    if (!samples_.contains(s.suite)) {
+      missing.push_back(s.suite);
     }
   }
   return missing;
@@ -25,22 +25,23 @@ std::vector<std::string> Checkpoint::begin(Json key) {
 
 void Checkpoint::add(const std::string& suite, const std::vector<Series>& series) {
   samples_[suite] = series;
+  budgets_[suite] = asked(suite)->budget;
   saving_ = saving_ && save();
 }
 
 SamplesBySuite Checkpoint::samples() const {
-  SamplesBySuite asked;
-  for (const std::string& suite : suites_) {
-    if (const auto list = samples_.find(suite); list != samples_.end()) {
-      asked.insert(*list);
+  SamplesBySuite of_asked;
+  for (const SuiteBudget& s : suites_) {
+    if (const auto list = samples_.find(s.suite); list != samples_.end()) {
+      of_asked.insert(*list);
     }
   }
-  return asked;
+  return of_asked;
 }
 
 void Checkpoint::end() {
-  for (const std::string& suite : suites_) {
-    samples_.erase(suite);
+  for (const SuiteBudget& s : suites_) {
+    samples_.erase(s.suite);
   }
   if (!samples_.empty()) {
     saving_ = saving_ && save();
@@ -56,7 +57,8 @@ bool Checkpoint::save() const {
   json["key"] = key_;
   json["suites"] = Json::object();
   for (const auto& [suite, list] : samples_) {
-    json["suites"][suite] = samples_json(list);
+    json["suites"][suite] = {{"budget_s", budgets_.at(suite).count()},
+                             {"samples", samples_json(list)}};
   }
   try {
     write_file(file_, to_text(json));
@@ -65,6 +67,11 @@ bool Checkpoint::save() const {
     return false;
   }
   return true;
+}
+
+const SuiteBudget* Checkpoint::asked(std::string_view suite) const {
+  const auto at = std::ranges::find(suites_, suite, &SuiteBudget::suite);
+  return at != suites_.end() ? &*at : nullptr;
 }
 
 void Checkpoint::load() {
@@ -83,14 +90,26 @@ void Checkpoint::load() {
   const JsonView suites = view.at("suites");
   std::vector<std::string> found;
   for (const std::string_view suite : calibration_suites) {
-    if (const auto list = suites.find(suite)) {
-      std::vector<Series>& samples = samples_[std::string(suite)];
-      for (const JsonView& series : list->elements()) {
-        samples.push_back(read_series(series));
-      }
-      if (std::ranges::find(suites_, suite) != suites_.end()) {
-        found.emplace_back(suite);
-      }
+    const auto left = suites.find(suite);
+    if (!left) {
+      continue;
+    }
+    const Seconds budget(left->at("budget_s").number());
+    const SuiteBudget* const now = asked(suite);
+    constexpr double rounding = 1e-9;
+    if (now != nullptr && budget < now->budget * (1 - rounding)) {
+      complain(
+          fmt::format("warning: {}: {} had {:.3g} s and has {:.3g} s now: it is measured again",
+                      file_, suite, budget.count(), now->budget.count()));
+      continue;
+    }
+    std::vector<Series>& samples = samples_[std::string(suite)];
+    for (const JsonView& series : left->at("samples").elements()) {
+      samples.push_back(read_series(series));
+    }
+    budgets_[std::string(suite)] = budget;
+    if (now != nullptr) {
+      found.emplace_back(suite);
     }
   }
   if (!found.empty()) {

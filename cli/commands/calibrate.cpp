@@ -94,8 +94,7 @@ struct Request {
                 {"kv_heads", problem.kv_heads},
                 {"head_dim", problem.head_dim},
                 {"mask", to_string(problem.mask)},
-                {"seq", lengths},
-                {"budget_s", budget.count()}};  // what a smaller one has left out is to be measured
+                {"seq", lengths}};
     if (problem.value_dim > 0) {
       key["value_dim"] = problem.value_dim;
     }
@@ -333,7 +332,12 @@ void calibrate_command(const Arguments& arguments, Output& output) {
   }
   Request request = read_request(arguments);
   const bool first = request.comm.transport->launched_rank() == 0;
-  Checkpoint done(request.file + ".partial", request.suites);
+  runtime::CalibrationRequest work = measurement(request);
+  std::vector<SuiteBudget> budgets;
+  for (const std::string& suite : work.suites) {
+    budgets.push_back({.suite = suite, .budget = runtime::budget_of(suite, work)});
+  }
+  Checkpoint done(request.file + ".partial", std::move(budgets));
   std::optional<Catalog> catalog;  // of GPUs
   calibrate::ProfileInput input;
   input.name = request.name;
@@ -344,7 +348,6 @@ void calibrate_command(const Arguments& arguments, Output& output) {
   input.emulated_links = request.emulated_links;
   input.cpu = runtime::cpu_model();
   input.libraries = runtime::library_versions();
-  runtime::CalibrationRequest work = measurement(request);
   {
     std::optional<LastWords> words;
     const auto tell_what_is_kept = [&] {

@@ -105,17 +105,13 @@ void run_rank(Transport& transport, const CalibrationRequest& request, Calibrati
   }
   const bool first = transport.rank().value == 0;
   const std::vector<std::string> suites = suites_of_rank_0(transport, request);
-  double weights = 0;  // of all: those that an earlier start has measured had their part
-  for (const std::string& suite : request.suites) {
-    weights += weight_of(suite);
-  }
   for (std::size_t i = 0; i < suites.size(); ++i) {
     const std::string& suite = suites[i];
     if (first && request.begins) {
       request.begins(i, suite);
     }
-    const Seconds budget = request.budget * (weight_of(suite) / weights);
-    std::vector<Series> series = run_suite(suite, transport, hosts, budget, request);
+    std::vector<Series> series =
+        run_suite(suite, transport, hosts, budget_of(suite, request), request);
     transport.barrier();
     if (first) {
       if (request.ended) {
@@ -147,6 +143,14 @@ std::string asked(const CalibrationRequest& r) {
 }
 
 }  // namespace
+
+Seconds budget_of(std::string_view suite, const CalibrationRequest& request) {
+  double weights = 0;  // of all: those that an earlier start has measured had their part
+  for (const std::string& asked : request.suites) {
+    weights += weight_of(asked);
+  }
+  return request.budget * (weight_of(suite) / weights);
+}
 
 Calibration calibrate(const CalibrationRequest& request) {
   Calibration result;

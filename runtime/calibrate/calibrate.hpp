@@ -35,6 +35,9 @@ struct CalibrationRequest {
   std::function<void(const std::string& suite, const std::vector<Series>&)> ended;
 };
 
+/// What a suite has of the budget: its part among those that are asked for.
+Seconds budget_of(std::string_view suite, const CalibrationRequest& request);
+
 /// Returns on every process when all ranks have ended; BackendError if one failed.
 Calibration calibrate(const CalibrationRequest& request);
 

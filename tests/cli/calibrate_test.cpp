@@ -42,13 +42,15 @@ Json interrupt(const std::filesystem::path& file) {
   REQUIRE(std::filesystem::exists(partial));
   Json json = spp::read_json(partial);
   json["suites"] = Json::object();
-  json["suites"]["elementwise"] = Json::array({{{"suite", "elementwise"},
-                                                {"what", "op"},
-                                                {"scope", ""},
-                                                {"ranks", 1},
-                                                {"active", 1},
-                                                {"bytes", 0},
-                                                {"seconds", {0.125, 0.125, 0.125}}}});
+  json["suites"]["elementwise"] = {
+      {"budget_s", 30},
+      {"samples", Json::array({{{"suite", "elementwise"},
+                                {"what", "op"},
+                                {"scope", ""},
+                                {"ranks", 1},
+                                {"active", 1},
+                                {"bytes", 0},
+                                {"seconds", {0.125, 0.125, 0.125}}}})}};
   return json;
 }
 
@@ -219,15 +221,16 @@ TEST_CASE("an interrupted calibration keeps a layer's series") {
   const spp::test::TempDir dir;
   const auto file = dir.path() / "profile.json";
   Json left = interrupt(file);
-  left["suites"]["layer"] = Json::array(
-      {{{"suite", "layer"},
-        {"what", "gemm"},
-        {"scope", ""},
-        {"ranks", 1},
-        {"active", 1},
-        {"bytes", 768},
-        {"seconds", {1e-4, 1e-4, 1e-4}},
-        {"gemm", {{"kind", "forward"}, {"dtype", "fp32"}, {"m", 8}, {"n", 8}, {"k", 8}}}}});
+  const Json gemm = {
+      {"suite", "layer"},
+      {"what", "gemm"},
+      {"scope", ""},
+      {"ranks", 1},
+      {"active", 1},
+      {"bytes", 768},
+      {"seconds", {1e-4, 1e-4, 1e-4}},
+      {"gemm", {{"kind", "forward"}, {"dtype", "fp32"}, {"m", 8}, {"n", 8}, {"k", 8}}}};
+  left["suites"]["layer"] = {{"budget_s", 30}, {"samples", Json::array({gemm})}};
   (void)dir.write("profile.json.partial", left.dump());
   const auto r =
       sp_plan(one_rank + "--suite elementwise,layer --quiet --budget 30 -o " + file.string());
@@ -236,7 +239,7 @@ TEST_CASE("an interrupted calibration keeps a layer's series") {
   CHECK_THAT(r.err, ContainsSubstring(": elementwise, layer\n"));
   const Json profile = spp::read_json(file);
   REQUIRE(profile.at("samples").size() == 2);
-  CHECK(profile.at("samples").at(1) == left["suites"]["layer"][0]);
+  CHECK(profile.at("samples").at(1) == gemm);
 }
 
 TEST_CASE("a calibration that Ctrl-C ends says where it goes on, or that nothing is kept") {
@@ -265,13 +268,14 @@ TEST_CASE("a calibration of one suite leaves what another one has left") {
   const spp::test::TempDir dir;
   const auto file = dir.path() / "profile.json";
   Json before = interrupt(file);
-  before["suites"]["links"] = Json::array();
+  const Json links = {{"budget_s", 30.0}, {"samples", Json::array()}};
+  before["suites"]["links"] = links;
   const auto left = dir.write("profile.json.partial", before.dump());
   const auto r = sp_plan(one_suite + file.string() + " --budget 30");
   INFO(r.err);
   REQUIRE(r.code == 0);
   CHECK(spp::read_json(file).at("samples").size() == 1);
-  CHECK(spp::read_json(left).at("suites") == Json{{"links", Json::array()}});
+  CHECK(spp::read_json(left).at("suites") == Json{{"links", links}});
   const auto end = sp_plan(one_rank + "--suite links --quiet --budget 30 -o " + file.string());
   CHECK(end.code == 0);
   CHECK_FALSE(std::filesystem::exists(left));
@@ -297,8 +301,7 @@ TEST_CASE("a profile of collectives alone is read, and says what is assumed") {
   CHECK(planned.code == 0);
 }
 
-TEST_CASE(
-    "samples of another shape, budget, host, CPU, placement, program or library are not used") {
+TEST_CASE("samples of another shape, host, CPU, placement, program or library are not used") {
   const spp::test::TempDir dir;
   const auto file = dir.path() / "profile.json";
   const Json ours = interrupt(file);
@@ -316,8 +319,7 @@ TEST_CASE(
     INFO(other.at("key").dump());
     (void)dir.write("profile.json.partial", other.dump());
     const bool to_the_end = key == "heads";  // once is enough: it takes seconds
-    const std::string told =
-        fmt::format("is of another calibration ({}{} differ)", key, to_the_end ? ", budget_s" : "");
+    const std::string told = fmt::format("is of another calibration ({} differ)", key);
     const auto r =
         sp_plan(one_suite + file.string() + (to_the_end ? " --budget 0.2" : " --budget 30"),
                 {.environment = {}, .interrupt_at = to_the_end ? "" : told});
@@ -327,6 +329,27 @@ TEST_CASE(
       CHECK(spp::read_json(file).at("samples").size() > 1);
     }
   }
+}
+
+TEST_CASE("samples of a suite that had less time are measured again, those that had more are not") {
+  const spp::test::TempDir dir;
+  const auto file = dir.path() / "profile.json";
+  const Json left = interrupt(file);  // 30 s of elementwise
+  const auto left_out = dir.write("profile.json.partial", left.dump());
+  const auto again = sp_plan(one_suite + file.string() + " --budget 31",
+                             {.environment = {}, .interrupt_at = "it is measured again"});
+  CHECK_THAT(again.err, ContainsSubstring("elementwise had 30 s and has 31 s now"));
+  (void)dir.write("profile.json.partial", left.dump());
+  // Of 80 s the suite has a fifth beside attention, which is not measured again either.
+  Json both = left;
+  both["suites"]["attention"] = {{"budget_s", 64}, {"samples", Json::array()}};
+  (void)dir.write("profile.json.partial", both.dump());
+  const auto less =
+      sp_plan(one_rank + "--suite attention,elementwise --quiet --budget 80 -o " + file.string());
+  CHECK(less.code == 0);
+  CHECK_THAT(less.err,
+             ContainsSubstring("goes on from") && ContainsSubstring(": attention, elementwise\n"));
+  CHECK_FALSE(std::filesystem::exists(left_out));
 }
 
 TEST_CASE("a stderr that cannot be written costs its text and nothing else") {
