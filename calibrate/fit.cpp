@@ -131,25 +131,37 @@ Fitted hop_of(const std::vector<const Series*>& rings, int own_hops) {
 }
 
 /// Rate of an all-to-all by ranks of the group, as part of the best. A rank copies its own part,
-/// too, which the bytes sent do not show: the fewer ranks, the larger it is.
-std::vector<std::pair<int, double>> factors_of(std::vector<const Series*>& list) {
+/// too, which the bytes sent do not show: the fewer ranks, the larger it is. The latency is that of
+/// the best number of ranks, whose samples are left in `list`; its spread reaches the others'.
+void fit_by_ranks(std::vector<const Series*>& list, FittedTransport& t) {
   std::map<int, std::vector<const Series*>> by_ranks;
   for (const Series* s : list) {
     by_ranks[s->ranks].push_back(s);
   }
-  std::vector<std::pair<int, double>> factors;
+  std::vector<double> latencies;
   double best = 0;
+  double latency = 0;  // of the best
   for (const auto& [ranks, some] : by_ranks) {
-    factors.emplace_back(ranks, best_rate(segments_of(some), some));
-    if (factors.back().second > best) {
-      best = factors.back().second;
+    const std::vector<LineSegment> segments = segments_of(some);
+    const double rate = best_rate(segments, some);
+    t.all_to_all_by_ranks.emplace_back(ranks, rate);
+    latencies.push_back(segments.front().line.latency);
+    if (rate > best) {
+      best = rate;
+      latency = latencies.back();
       list = some;
     }
   }
-  for (auto& [ranks, factor] : factors) {
+  for (auto& [ranks, factor] : t.all_to_all_by_ranks) {
     factor = best > 0 && factor > 0 ? factor / best : 1;
   }
-  return factors;
+  if (latency > 0) {
+    constexpr double most_spread = 2;
+    for (const double other : latencies) {
+      t.all_to_all_latency_spread =
+          std::clamp(std::abs(other / latency - 1), t.all_to_all_latency_spread, most_spread);
+    }
+  }
 }
 
 Fitted core_share(const std::vector<const Series*>& cpu, double rate_alone) {
@@ -283,7 +295,7 @@ std::optional<FittedTransport> fit_transport(const std::vector<Series>& series,
        {CommKind::all_to_all, CommKind::all_gather, CommKind::reduce_scatter}) {
     auto list = collectives_of(series, kind, scope, sharing);
     if (kind == CommKind::all_to_all && !inter) {
-      t.all_to_all_by_ranks = factors_of(list);  // leaves those of the best number of ranks
+      fit_by_ranks(list, t);
     }
     const double before = t.rate.value;
     set(kind, list, kind != CommKind::all_to_all);

@@ -29,7 +29,9 @@ struct FittedTransport {
   std::array<std::vector<LineSegment>, comm_kinds> segments;  // by CommKind; empty: not measured
   std::array<std::int64_t, comm_kinds> samples{};
   std::vector<std::pair<int, double>> all_to_all_by_ranks;  // factor on the rate
-  int nics = 1;                                             // inter
+  /// One latency stands for all-to-alls of all numbers of ranks: how far the others' lie from it.
+  double all_to_all_latency_spread = 0;
+  int nics = 1;  // inter
 };
 
 /// What ranks shared while messages were timed, and what is known of their links.

@@ -43,11 +43,12 @@ Json segments_json(const FittedTransport& t, CommKind kind, double nominal,
     const LineFit& line = lines[i].line;
     const double fraction = line.per_unit > 0 ? std::min(1.0, 1 / (line.per_unit * nominal)) : 1;
     const double spread = std::max(line.spread, 0.005);
+    const double of_ranks = like == CommKind::all_to_all ? t.all_to_all_latency_spread : 0;
     list.push_back(
         segment_json({.up_to = i + 1 == lines.size()
                                    ? Json()
                                    : numbers.counted(std::llround(lines[i].up_to), source, "B"),
-                      .latency = number(line.latency * 1e6, "us", spread),
+                      .latency = number(line.latency * 1e6, "us", std::max(spread, of_ranks)),
                       .fraction = number(fraction, "fraction", spread)}));
   }
   return list;

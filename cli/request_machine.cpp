@@ -25,6 +25,15 @@ std::string_view kernels_assumed(const LayerKernelsSpec& timed) {
              : "kernels of embedding, loss head, optimizer and experts";
 }
 
+/// Whether no message between its ranks was timed; numbers that are assumed say so.
+bool links_assumed(const MachineSpec& machine) {
+  const auto assumed = [](const Segment& s) { return s.latency.source.starts_with("assumed"); };
+  return machine.gpus_per_node.value > 1 &&
+         std::ranges::all_of(machine.intra.segments, [&](const std::vector<Segment>& kind) {
+           return std::ranges::all_of(kind, assumed);
+         });
+}
+
 }  // namespace
 
 void Reader::machine(MachineNeed need) {
@@ -345,11 +354,16 @@ void Reader::list_constants(const MachineSpec& machine) {
           fmt::format("{}: was written by a later sp-plan ({}): what only that knows is left out",
                       args_.get("profile", ""), job_.profile->tool_version));
     }
+    const auto lacks = [&](std::string_view what, std::string_view assumed) {
+      job_.warnings.push_back(
+          fmt::format("{}: has no {}: times of {} are assumed (calibrate without --suite)",
+                      args_.get("profile", ""), what, assumed));
+    };
     if (blocks == 0 && job_.profile->from_calibration()) {
-      job_.warnings.push_back(fmt::format(
-          "{}: has no attention blocks: times of kernels are assumed, only links are measured "
-          "(calibrate without --suite)",
-          args_.get("profile", "")));
+      lacks("attention blocks", "attention kernels");
+    }
+    if (links_assumed(machine) && job_.profile->from_calibration()) {
+      lacks("messages between ranks", "links");
     }
     const std::string_view assumed = kernels_assumed(generation.layer);
     if (!assumed.empty() && request().whole_step() && job_.profile->from_calibration()) {

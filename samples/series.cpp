@@ -103,7 +103,11 @@ Series read_series(const JsonView& view) {
   s.active = static_cast<int>(view.at("active").integer(1, most_ranks));
   s.size = view.at("bytes").number(0, most_bytes.as_double());
   for (const JsonView& seconds : view.at("seconds").elements()) {
-    s.seconds.push_back(seconds_from(seconds.number(), "s", seconds.where()).count());
+    const Seconds took = seconds_from(seconds.number(), "s", seconds.where());
+    if (took == Seconds(0)) {
+      seconds.fail("is 0: nothing that is measured takes no time");
+    }
+    s.seconds.push_back(took.count());
   }
   if (const auto pace = view.find("pace")) {
     for (const JsonView& seconds : pace->elements()) {

@@ -106,6 +106,28 @@ TEST_CASE("a time far outside of the prediction's interval is told") {
              ContainsSubstring("times what is predicted ("));
 }
 
+TEST_CASE("a profile of one suite says what it lacks, and no more") {
+  const TempDir dir;
+  const std::string file = (dir.path() / "profile.json").string();
+  const std::string shape = "--heads 2 --head-dim 8 --seq 64 --dtype fp32 ";
+  const auto warnings = [&](const std::string& suite) {
+    REQUIRE(sp_plan("calibrate --comm inproc --gpus 2 --kernels reference --budget 0.2 --quiet " +
+                    shape + "--suite " + suite + " -o " + file)
+                .code == 0);
+    const Result r = sp_plan("plan --quiet " + shape + "--profile " + file);
+    INFO(r.err);
+    REQUIRE(r.code == 0);
+    return r.err;
+  };
+  const auto no_blocks = ContainsSubstring("has no attention blocks");
+  const auto no_messages =
+      ContainsSubstring("has no messages between ranks: times of links are assumed");
+  CHECK_THAT(warnings("attention"), !no_blocks && no_messages);
+  CHECK_THAT(warnings("elementwise"), no_blocks && no_messages);
+  CHECK_THAT(warnings("links"), no_blocks && !no_messages);
+  CHECK_THAT(warnings("collectives"), no_blocks && !no_messages);
+}
+
 TEST_CASE("a profile that measured only links, or says more than is known, tells so in a plan") {
   Json profile = spp::read_json("tests/support/data/cpu-2x2.json");
   const auto warnings = [&] {
@@ -121,7 +143,7 @@ TEST_CASE("a profile that measured only links, or says more than is known, tells
   profile["environment"]["kernels"] = "reference";
   profile.erase("attention");
   CHECK_THAT(warnings(),
-             ContainsSubstring("has no attention blocks: times of kernels are assumed"));
+             ContainsSubstring("has no attention blocks: times of attention kernels are assumed"));
   profile["format_version"] = "1.1";
   profile["machine"]["of_then"] = 1;
   CHECK_THAT(warnings(), ContainsSubstring("was written by a later sp-plan"));

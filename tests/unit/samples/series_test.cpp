@@ -47,3 +47,12 @@ TEST_CASE("a GEMM's series survives being written and read, and another kind is 
   CHECK_THAT(spp::test::message_of<InputError>([&] { (void)read_series(JsonView(json, "test")); }),
              Catch::Matchers::ContainsSubstring("gemm.kind: 'backward' is none of forward"));
 }
+
+TEST_CASE("a sample that takes no time is refused, one of a byte's core time is not") {
+  Json json = {{"suite", "links"}, {"what", "cpu"}, {"scope", "intra"},         {"ranks", 2},
+               {"active", 2},      {"bytes", 1024}, {"seconds", {1e-11, 2e-11}}};
+  CHECK(read_series(JsonView(json, "x.partial")).seconds.front() == 1e-11);
+  json["seconds"][1] = 0;
+  CHECK_THROWS_WITH(read_series(JsonView(json, "x.partial")),
+                    "x.partial: seconds[1]: is 0: nothing that is measured takes no time");
+}
