@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 
 namespace spp::regress {
 namespace {
@@ -75,23 +74,6 @@ std::string read_trust(const JsonView& view) {
     view.fail(fmt::format("unknown '{}'; it is one of {}", word, fmt::join(trusts, ", ")));
   }
   return word;
-}
-
-/// Numbers of one choice are compared with each other.
-void expect_choices_of_one_metric(const JsonView& points, const std::vector<Point>& read) {
-  std::map<std::string_view, const Point*> first;
-  for (const Point& p : read) {
-    if (p.choice.empty()) {
-      continue;
-    }
-    const Point& other = *first.try_emplace(p.choice, &p).first->second;
-    if (other.metric != p.metric) {
-      points.fail(fmt::format(
-          "choice '{}' has {} (points[{}]) and {} (points[{}]): points of one "
-          "choice are of one metric",
-          p.choice, to_string(other.metric), other.index, to_string(p.metric), p.index));
-    }
-  }
 }
 
 }  // namespace
@@ -158,7 +140,6 @@ CorpusFile read_corpus_file(const std::filesystem::path& path) {
       point.offload = point.offload.value_or(Offload::optimizer);
     }
   }
-  expect_choices_of_one_metric(view.at("points"), file.points);
   file.unread.assign(unread.begin(), unread.end());
   if (file.points.empty()) {
     view.at("points").fail("is empty: a file of measurements has one at least");

@@ -146,8 +146,8 @@ std::string_view family_of(const CorpusFile& file);
 std::string_view parse_family(std::string_view, std::string_view where);
 
 /// Reads one file. InputError names file, point and key: an unknown key that resembles a known one,
-/// a wrong type, an unknown unit, a metric that the model does not have of what was measured, two
-/// metrics in a choice, degrees whose product is not `world`, a missing key that its scope needs.
+/// a wrong type, an unknown metric or unit, degrees whose product is not `world`, a missing key
+/// that its scope needs.
 CorpusFile read_corpus_file(const std::filesystem::path& path);
 
 /// The files of a folder, by name. InputError if there is none.

@@ -5,7 +5,6 @@
 #include "base/error.hpp"
 #include "base/suggest.hpp"
 #include "regress/corpus_keys.hpp"
-#include "regress/point_metric.hpp"
 
 #include <algorithm>
 #include <array>
@@ -579,7 +578,6 @@ Point read_point(const JsonView& view, const JsonView& workload, std::int64_t in
   p.variant = f.text("variant");
   p.features = f.text("features");
   p.dispatcher = f.text("dispatcher");
-  expect_metric(view.at("metric"), p);
   expect_complete(f, p);
   return p;
 }

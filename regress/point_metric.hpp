@@ -1,12 +1,13 @@
 // In which metrics the model answers, by what a point is about.
 #pragma once
 
-#include "base/json.hpp"
 #include "regress/corpus.hpp"
+
+#include <string>
 
 namespace spp::regress {
 
-/// InputError at `metric`, the point's, if what it measures has no such figure.
-void expect_metric(const JsonView& metric, const Point& point);
+/// "" if what the point measures has such a figure; else why it is not predicted.
+std::string why_no_metric(const Point& point);
 
 }  // namespace spp::regress

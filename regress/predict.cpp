@@ -4,6 +4,8 @@
 
 #include "base/error.hpp"
 #include "regress/inference.hpp"
+#include "regress/point_answer.hpp"
+#include "regress/point_metric.hpp"
 #include "sim/thinned.hpp"
 
 #include <algorithm>
@@ -74,6 +76,9 @@ std::vector<PointPrediction> Predictor::predict(const CorpusFile& file) {
 }
 
 PointPrediction Predictor::predict(const CorpusFile& file, const Point& p) {
+  if (std::string why = why_no_metric(p); !why.empty()) {
+    return no(std::move(why));
+  }
   const sim::Cluster& cluster = cluster_of(file, p);
   const std::string where = fmt::format("{}: stack", file.path.filename().string());
   const bool whole = p.scope == Scope::model || p.scope == Scope::memory;

@@ -127,7 +127,8 @@ Score score(const CorpusFile& file, std::span<const PointPrediction> predictions
   std::vector<double> memory;
   std::vector<double> told;
   std::vector<double> inside;
-  std::map<std::string, std::vector<Entry>> choices;
+  // Numbers of one metric are compared with each other.
+  std::map<std::pair<std::string_view, Metric>, std::vector<Entry>> choices;
   for (std::size_t i = 0; i < file.points.size(); ++i) {
     const Point& p = file.points[i];
     const PointPrediction& said = predictions[i];
@@ -143,7 +144,7 @@ Score score(const CorpusFile& file, std::span<const PointPrediction> predictions
     s.oom_false += said.oom && !ran_out ? 1 : 0;
     const bool usable = said.predicted && *said.predicted > 0;
     if (!p.choice.empty() && !p.beyond && (p.value || p.oom.value_or(false))) {
-      choices[p.choice].push_back(
+      choices[{p.choice, p.metric}].push_back(
           {.point = &p,
            .predicted = usable ? std::optional(cost(p.metric, *said.predicted)) : std::nullopt,
            .oom = said.oom});
@@ -166,7 +167,7 @@ Score score(const CorpusFile& file, std::span<const PointPrediction> predictions
   }
   std::vector<double> regrets;
   std::vector<double> taus;
-  for (const auto& [name, entries] : choices) {
+  for (const auto& [of, entries] : choices) {
     const ChoiceScore choice = score_choice(entries);
     s.oom_picked += choice.picked_oom ? 1 : 0;
     if (choice.regret) {

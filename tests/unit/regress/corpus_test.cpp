@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/file.hpp"
+#include "regress/point_metric.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
 #include "tests/support/temp_dir.hpp"
@@ -112,45 +113,37 @@ TEST_CASE("values of known keys are known, too") {
 }
 
 TEST_CASE("a metric is one that the model has of what was measured") {
-  const auto refused = [](const Json& workload, const Json& point, const char* metric) {
-    return complaint([&](Json& d) {
-      d["workload"] = workload;
-      d["points"] = Json::array({point});
-      d["points"][0].update(Json{{"metric", metric}, {"value", 1.0}});
-    });
+  const auto why = [](Scope scope, std::string op, Metric metric) {
+    Point p;
+    p.scope = scope;
+    p.op = std::move(op);
+    p.metric = metric;
+    return why_no_metric(p);
   };
-  const auto words = [](std::string_view what, std::string_view known) {
-    return ContainsSubstring(fmt::format("of {} is not predicted; it is one of {}", what, known));
-  };
-  const Json kernel = {{"scope", "kernel"}};
-  const Json gemm = {{"op", "gemm"}, {"m", 1}, {"n", 1}, {"k", 1}};
-  CHECK(refused(kernel, gemm, "tflops_per_gpu").empty());
-  CHECK_THAT(refused(kernel, gemm, "tokens_per_s"), words("gemm", "time_s, tflops_per_gpu"));
-  CHECK_THAT(refused(kernel, {{"op", "moe"}}, "tflops_per_gpu"), words("moe", "time_s"));
-  CHECK_THAT(refused(kernel, {{"op", "gdn_chunk"}}, "tokens_per_s"), words("linear", "time_s"));
-  CHECK_THAT(refused(kernel, {{"op", "mla_context"}}, "tflops_per_gpu"), words("mla", "time_s"));
-  CHECK(refused(kernel, {{"op", "sparse_indexer"}}, "tokens_per_s").empty());
-  const Json collective = {{"scope", "collective"}};
-  for (const char* op : {"all_gather", "all_reduce", "reduce_scatter", "all_to_all", "p2p"}) {
-    const Json point = {{"op", op}, {"world", 8}, {"bytes", 1024}};
-    CHECK(refused(collective, point, "busbw_GBps").empty());
-    CHECK_THAT(refused(collective, point, "tflops_per_gpu"),
-               words("collective", "time_s, busbw_GBps"));
+  CHECK(why(Scope::kernel, "gemm", Metric::tflops_per_gpu).empty());
+  CHECK(why(Scope::kernel, "gemm", Metric::tokens_per_s) ==
+        "tokens_per_s of gemm is not predicted; time_s, tflops_per_gpu is");
+  for (const char* op : {"moe", "gdn_chunk", "mla_context"}) {
+    CHECK(why(Scope::kernel, op, Metric::time).empty());
+    CHECK_THAT(why(Scope::kernel, op, Metric::tflops_per_gpu), ContainsSubstring("not predicted"));
   }
-  const Json dispatch = {{"op", "ep_dispatch"}, {"world", 8}};
-  CHECK_THAT(refused(collective, dispatch, "busbw_GBps"), words("expert-parallel", "time_s"));
-  for (const char* scope : {"attention", "model", "memory"}) {
-    CHECK_THAT(refused({{"scope", scope}}, {{"world", 8}}, "busbw_GBps"),
-               ContainsSubstring(fmt::format("points[0].metric: busbw_GBps of {} is", scope)));
-    CHECK_THAT(refused({{"scope", scope}}, {{"world", 8}, {"op", "all_gather"}}, "time_s"),
-               ContainsSubstring("points[0].op: is said of kernels and collectives"));
+  for (const char* op : {"all_gather", "all_reduce", "reduce_scatter", "all_to_all", "p2p"}) {
+    CHECK(why(Scope::collective, op, Metric::busbw).empty());
+    CHECK_THAT(why(Scope::collective, op, Metric::tflops_per_gpu),
+               ContainsSubstring("of collective is not predicted; time_s, busbw_GBps is"));
+  }
+  CHECK_THAT(why(Scope::collective, "ep_dispatch", Metric::busbw), ContainsSubstring("time_s is"));
+  for (const Scope scope : {Scope::attention, Scope::model, Scope::memory}) {
+    CHECK_THAT(why(scope, "", Metric::busbw), ContainsSubstring("busbw_GBps of"));
   }
 }
 
-TEST_CASE("points of one choice are of one metric") {
-  CHECK_THAT(complaint([](Json& d) { d["points"][1]["metric"] = "tokens_per_s"; }),
-             ContainsSubstring("points: choice 'seq=32K' has time_s (points[0]) and tokens_per_s "
-                               "(points[1])"));
+TEST_CASE("operations are of kernels and collectives") {
+  CHECK_THAT(complaint([](Json& d) {
+               d["workload"]["scope"] = "model";
+               d["points"][0]["op"] = "all_gather";
+             }),
+             ContainsSubstring("points[0].op: is said of kernels and collectives"));
 }
 
 TEST_CASE("degrees whose product no world has are refused, in suspect points, too") {

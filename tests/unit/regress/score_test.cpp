@@ -109,6 +109,17 @@ TEST_CASE("noise, ties and plans that are told to run out of memory") {
   CHECK(over(std::vector{s, wrong}).oom_measured == 2);
 }
 
+TEST_CASE("plans of a choice are compared metric by metric") {
+  CorpusFile file;
+  file.points = {point("a", Metric::time, 1.0), point("a", Metric::time, 2.0),
+                 point("a", Metric::tokens_per_s, 10.0), point("a", Metric::tokens_per_s, 5.0)};
+  const std::vector<PointPrediction> predictions{says(1.0), says(2.0), says(10.0), says(5.0)};
+  const Score s = score(file, predictions);
+  CHECK(s.choices == 2);
+  CHECK(*s.regret_mean == 0);
+  CHECK(*s.tau == 1);
+}
+
 TEST_CASE("the share of measured values inside their interval") {
   CorpusFile file;
   file.points = {point("", Metric::time, 1.0), point("", Metric::time, 2.0)};
