@@ -26,7 +26,8 @@ double Comparison::Tile::mean_error(double of_tensor) const {
   }
   const auto n = static_cast<double>(count);
   const double scale = std::max(std::sqrt(values / n), of_tensor);
-  return std::sqrt(errors / n) / (scale > 0 ? scale : 1);
+  const double by_chance = 1 + 3 / std::sqrt(2 * n);
+  return std::sqrt(errors / n) / (by_chance * (scale > 0 ? scale : 1));
 }
 
 void Comparison::compare(const std::string& tensor, const Compared& of, const TokenSet& tokens,
@@ -62,8 +63,9 @@ void Comparison::compare(const std::string& tensor, const Compared& of, const To
               continue;  // the lse of a query that sees no key
             }
             const double value = std::abs(wanted - (before ? before(range.at(i), b, h, d) : 0));
-            // A change is small beside what is stored: the roundings of that are none of it.
-            const double rounding = before ? 2 * unit_roundoff(rows.dtype) * std::abs(wanted) : 0;
+            // A change is small beside what is stored: the roundings of that (of a constant, a
+            // product and a sum) are none of it.
+            const double rounding = before ? 3 * unit_roundoff(rows.dtype) * std::abs(wanted) : 0;
             const double difference = std::abs(wanted - got);
             const double error = difference <= rounding ? 0 : difference;
             extreme.scale = std::max(extreme.scale, value);

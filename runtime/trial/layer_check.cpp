@@ -11,6 +11,21 @@ namespace {
 /// Of differences over a tile; beyond it a result that is wrong as a whole could pass.
 constexpr double most_mean = 0.5;
 
+/// What fp16 takes from a step's gradients, in units of a row: rows are about 1 / tokens long, as
+/// gradients of a mean are, and below 2^-14 each number of one is rounded to a multiple of 2^-24.
+double underflow(const Schedule& schedule) {
+  const Problem& p = schedule.requested;
+  if (schedule.phase != Phase::step || p.dtype != DType::fp16) {
+    return 0;
+  }
+  std::int64_t widest = 1;
+  for (const Value& value : schedule.graph.values) {
+    widest = std::max(widest, value.width);
+  }
+  return std::ldexp(std::sqrt(static_cast<double>(widest)), -25) *
+         static_cast<double>(p.all_tokens() * p.batch);
+}
+
 Tolerance layer_limit(const Schedule& schedule, const StoredProgram& program, Tensor tensor) {
   const Problem& p = schedule.requested;
   std::int64_t longest = p.all_tokens() * p.batch;
@@ -24,9 +39,19 @@ Tolerance layer_limit(const Schedule& schedule, const StoredProgram& program, Te
       (p.head_dim + 4 * std::sqrt(static_cast<double>(longest))) * unit_roundoff(DType::fp32);
   // Errors of squares of gradients are twice as large as the gradients'.
   const double factors = (backward ? 2 : 1) * (tensor == Tensor::second_moment ? 2 : 1);
-  const double largest =
-      std::sqrt(definitions) * (4 * coarsest_roundoff(schedule, program) + products) * factors;
+  const double rounding = std::max(coarsest_roundoff(schedule, program), underflow(schedule));
+  const double largest = std::sqrt(definitions) * (4 * rounding + products) * factors;
   return {.largest = largest, .mean = largest / 4};
+}
+
+/// What an update leaves of the tensor whatever the gradient is, as a factor; 0: it is none that an
+/// update changes, or it is rounded to less than the change.
+double kept_by_update(Tensor tensor) {
+  constexpr AdamConstants adam;
+  return tensor == Tensor::master          ? 1
+         : tensor == Tensor::first_moment  ? adam.beta1
+         : tensor == Tensor::second_moment ? adam.beta2
+                                           : 0;
 }
 
 /// Of a tile, what is no padding.
@@ -96,9 +121,10 @@ CheckReport check_layer(Transport& transport, const Schedule& schedule,
                             .limit = layer_limit(schedule, program, ref.tensor)};
     // An update is small beside what it changes: were it left out, hardly a number would differ.
     Comparison::Expected before;
-    if (ref.tensor == Tensor::master) {
-      before = [data = TensorData(data, ref)](std::int64_t line, std::int64_t, int, int column) {
-        return data(0, line, column);
+    if (const double kept = kept_by_update(ref.tensor); kept > 0) {
+      before = [kept, width = buffer.width, data = TensorData(data, ref)](
+                   std::int64_t line, std::int64_t, int part, int column) {
+        return kept * data(0, line, std::int64_t{part} * width + column);
       };
     }
     comparison.compare(

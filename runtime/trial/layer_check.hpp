@@ -11,7 +11,10 @@
 // and in a backward, which runs over the forward's results, of twice as many definitions and twice
 // that: its products are of two such factors. The average of a tile (comparison.hpp) may be off by
 // a quarter of it: of four roundings, as often up as down, half of one is left. Squares of
-// gradients have twice their errors. What an update makes of a parameter is compared by its change.
+// gradients have twice their errors. What an update makes of a parameter is compared by its change,
+// and what it makes of a moving average by what the gradient adds, for that is small beside what
+// stays. In fp16 gradients of a mean over many tokens underflow: u is what that takes from a row,
+// where it is more.
 #pragma once
 
 #include "runtime/trial/check.hpp"

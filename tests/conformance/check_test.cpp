@@ -60,9 +60,13 @@ class PlantingEngines final : public runtime::EngineSource {
   Plant plant_;
 };
 
+const runtime::AttentionBackend& reference() {
+  return runtime::attention_kernels::by_name("reference", "test");
+}
+
 /// Whether a check finds the result right after `plant`.
-bool passes(runtime::TrialRequest request, const Plant& plant) {
-  const auto& kernels = runtime::attention_kernels::by_name("reference", "test");
+bool passes(runtime::TrialRequest request, const Plant& plant,
+            const runtime::AttentionBackend& kernels = reference()) {
   PlantingEngines engines(kernels, plant);
   request.kernels = &kernels;
   request.engines = &engines;
@@ -70,6 +74,24 @@ bool passes(runtime::TrialRequest request, const Plant& plant) {
   REQUIRE(result.complete);
   return result.passed();
 }
+
+/// The reference, but a window is a key too wide.
+struct WideWindows final : runtime::AttentionKernels {
+  std::unique_ptr<runtime::AttentionKernels> right = reference().make();
+  void forward(const runtime::AttentionForwardArgs& args, const runtime::Poll& poll) override {
+    runtime::AttentionForwardArgs wide = args;
+    ++wide.visible.mask.window;
+    right->forward(wide, poll);
+  }
+  void backward(const runtime::AttentionBackwardArgs& args, const runtime::Poll& poll) override {
+    runtime::AttentionBackwardArgs wide = args;
+    ++wide.visible.mask.window;
+    right->backward(wide, poll);
+  }
+  void gemm(const runtime::GemmArgs& args, const runtime::Poll& poll) override {
+    right->gemm(args, poll);
+  }
+};
 
 void nothing(const PhaseParts& /*parts*/) {}
 
@@ -203,4 +225,60 @@ TEST_CASE("a step whose results are 0 or too large, or that updates nothing, is 
       }));
     }
   }
+}
+
+TEST_CASE("a step shows a gradient that never came, of whichever parameter") {
+  constexpr AdamConstants adam;
+  for (const DType dtype : {DType::bf16, DType::fp32}) {
+    StepCase c{.layer = small_layer(dtype)};
+    c.layer.head_norms = true;
+    const runtime::TrialRequest request = trial_of(c);
+    const Graph& graph = request.forward->graph;
+    const runtime::InputData data{
+        .requested = request.forward->requested, .seed = 1, .graph = graph};
+    CHECK(passes(request, nothing));
+    for (int label = 0; label < std::ssize(graph.params); ++label) {
+      for (const Tensor kept : {Tensor::first_moment, Tensor::second_moment}) {
+        INFO(to_string(dtype) << ", " << graph.name({kept, label}));
+        const double factor = kept == Tensor::first_moment ? adam.beta1 : adam.beta2;
+        CHECK_FALSE(passes(request, [&](const PhaseParts& parts) {
+          each_result(parts, [&](const Buffer& buffer, const runtime::Rows& rows) {
+            if (buffer.ref() != TensorRef{kept, label}) {
+              return;
+            }
+            data.fill_ref(buffer.ref(), buffer.tile, buffer.head_range, rows);
+            for (std::int64_t i = 0; i < rows.elements(); ++i) {
+              runtime::store(rows.dtype, rows.data, i,
+                             static_cast<float>(factor * runtime::load(rows.dtype, rows.data, i)));
+            }
+          });
+        }));
+      }
+    }
+  }
+}
+
+TEST_CASE("a step shows windows that are a key too wide, in every type") {
+  const runtime::AttentionBackend wide{.name = "wide windows",
+                                       .title = "",
+                                       .why_not = [](DType) { return std::string(); },
+                                       .make = []() -> std::unique_ptr<runtime::AttentionKernels> {
+                                         return std::make_unique<WideWindows>();
+                                       }};
+  for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
+    INFO(to_string(dtype));
+    StepCase c{.layer = small_layer(dtype)};
+    c.layer.attention.problem.seq = 128;
+    c.look_through(16);
+    CHECK(passes(trial_of(c), nothing));
+    CHECK_FALSE(passes(trial_of(c), nothing, wide));
+  }
+}
+
+TEST_CASE("a step in fp16 over many tokens is as right as its gradients, which underflow") {
+  StepCase c{.layer = small_layer(DType::fp16)};
+  c.layer.attention.problem.head_dim = 4;
+  c.layer.attention.problem.seq = 64;
+  c.layer.attention.problem.batch = 256;
+  CHECK(passes(trial_of(c), nothing));
 }
