@@ -2,7 +2,8 @@
 // are given, products are computed in fp64 on the stream. Linked into a test, these definitions
 // take the place of the library's. As in cuBLASLt, an algorithm is for memory of the alignment that
 // was promised (256 bytes if nothing was) and needs its workspace; a handle belongs to the context
-// that it was made in.
+// that it was made in. Long sums are cut, and where the mask of reduction schemes allows it (as it
+// does if nothing was said) their parts are rounded to the type of the result.
 #include "runtime/kernels/convert.hpp"
 #include "tests/device/host_cuda.hpp"
 
@@ -21,6 +22,7 @@ namespace host = spp::test::host;
 using spp::DType;
 
 constexpr std::size_t algorithm_workspace = 512;
+constexpr std::int64_t split_k = 64;
 
 /// Attributes by number.
 using Attributes = std::map<int, std::uint64_t>;
@@ -66,6 +68,7 @@ To& of(From* handle) {
 struct Algorithm {
   std::array<std::uint64_t, 3> alignments{};  // of A, B, C and D
   std::uint64_t number = 0;
+  bool rounds_parts = false;
 };
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
 
@@ -83,17 +86,27 @@ struct Operand {
   }
 };
 
+double rounded(DType dtype, double number) {
+  std::array<std::byte, sizeof(float)> stored{};
+  spp::runtime::store(dtype, stored.data(), 0, static_cast<float>(number));
+  return spp::runtime::load(dtype, stored.data(), 0);
+}
+
 Operand operand(const void* data, const Layout& layout, bool transposed) {
   return {static_cast<const std::byte*>(data), layout, transposed};
 }
 
 /// d = op(a) op(b) + beta c, where c lies as d does.
-void multiply(const Operand& a, const Operand& b, double beta, const Operand& c, std::byte* d) {
+void multiply(const Operand& a, const Operand& b, double beta, const Operand& c, bool rounds_parts,
+              std::byte* d) {
   for (std::int64_t column = 0; column < b.columns(); ++column) {
     for (std::int64_t row = 0; row < a.rows(); ++row) {
       double sum = beta == 0 ? 0 : beta * c.at(row, column);
       for (std::int64_t l = 0; l < a.columns(); ++l) {
         sum += a.at(row, l) * b.at(l, column);
+        if (rounds_parts && (l + 1) % split_k == 0) {
+          sum = rounded(c.layout.dtype(), sum);
+        }
       }
       spp::runtime::store(c.layout.dtype(), d, column * c.layout.step + row,
                           static_cast<float>(sum));
@@ -228,12 +241,19 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     const auto promised = [&](int which) {
       return host::mistaken("alignments taken for granted") ? 256 : wishes.get(which, 256);
     };
+    constexpr std::uint64_t all{CUBLASLT_REDUCTION_SCHEME_MASK};
+    const std::uint64_t reductions =
+        host::mistaken("rounded parts")
+            ? all
+            : wishes.get(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, all);
     const Algorithm algorithm{
         .alignments = {promised(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES),
                        promised(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES),
                        std::max(promised(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES),
                                 promised(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES))},
-        .number = static_cast<std::uint64_t>(asked)};
+        .number = static_cast<std::uint64_t>(asked),
+        .rounds_parts = (reductions & (CUBLASLT_REDUCTION_SCHEME_INPLACE |
+                                       CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE)) != 0};
     *results = {};
     std::memcpy(&results->algo, &algorithm, sizeof(algorithm));
     results->workspaceSize = algorithm_workspace;
@@ -268,10 +288,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
       [left = operand(a, of<Layout>(a_layout), product.transposed(CUBLASLT_MATMUL_DESC_TRANSA)),
        right = operand(b, of<Layout>(b_layout), product.transposed(CUBLASLT_MATMUL_DESC_TRANSB)),
        factor = *static_cast<const float*>(beta), sum = operand(c, of<Layout>(c_layout), false),
-       to = static_cast<std::byte*>(d), workspace, context = handle->context] {
+       rounds_parts = algorithm.rounds_parts, to = static_cast<std::byte*>(d), workspace,
+       context = handle->context] {
         context->take(context->sms());
         std::memset(workspace, 0x7f, algorithm_workspace);  // it is the algorithm's
-        multiply(left, right, static_cast<double>(factor), sum, to);
+        multiply(left, right, static_cast<double>(factor), sum, rounds_parts, to);
         context->give(context->sms());
       });
   return CUBLAS_STATUS_SUCCESS;

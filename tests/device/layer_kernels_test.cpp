@@ -109,6 +109,17 @@ TEST_CASE("a device's GEMM without depth is zero, and without rows nothing") {
   }
 }
 
+TEST_CASE("a device's GEMM of few rows and long sums rounds once") {
+  SPP_NEED_DEVICE();
+  const cuda::Stream stream(0);
+  const DType type = GENERATE(DType::bf16, DType::fp16);
+  for (const cuda::DeviceAttentionBackend* backend : backends()) {
+    check_gemm(*backend,
+               {.shape = {.m = 2, .n = 16, .k = 16384}, .in = type, .right = type, .out = type},
+               stream);
+  }
+}
+
 namespace {
 
 /// Ends after what is on a stream, also where a test ends early: it uses memory that goes away.
