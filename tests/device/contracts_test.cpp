@@ -7,7 +7,7 @@
 #include "runtime/device/cuda/kernels.hpp"
 #include "runtime/device/device.hpp"
 #include "runtime/kernels/cudnn/sdpa.hpp"
-#include "tests/conformance/trials.hpp"
+#include "tests/conformance/layer_trials.hpp"
 #include "tests/device/device.hpp"
 #include "tests/device/host_cuda.hpp"
 #include "tests/device/known_cases.hpp"
@@ -135,6 +135,25 @@ TEST_CASE("elapsed time has nothing of what hosts do") {
                         static_cast<std::int64_t>(least * 1e6 / (3 * ops(request))));
   const Outcome o = run(request, "reference");
   CHECK(o.result.forward->samples.front().count() < least / 2);
+}
+
+TEST_CASE("what an op with many launches puts behind a gate leaves room in a stream's queue") {
+  // Products of experts: a launch for each expert's rows in every one of few ops.
+  StepCase c{.layer = small_layer(DType::fp32),
+             .experts = {.count = 128, .per_token = 8, .ffn = 2, .bias = true}};
+  c.layer.tensor = 1;
+  c.layer.attention.plan = {.strategy = "ulysses"};
+  c.layer.attention.problem.seq = 64;
+  TrialRequest request = trial_of(c);
+  std::size_t products = 0;
+  for (const StoredOp& stored : store(*request.forward).front().ops) {
+    products += stored.runs.size();
+  }
+  REQUIRE(products > 1024);
+  request.check = false;
+  const int late = host::seen().late_calls;
+  CHECK(run(std::move(request), "reference").result.complete);
+  CHECK(host::seen().late_calls == late);
 }
 
 TEST_CASE("phases share streams, which are those that programs use") {

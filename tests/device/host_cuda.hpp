@@ -25,8 +25,9 @@ struct Seen {
   std::atomic<int> gemm_heuristics{0};  // that cuBLASLt was asked for
   std::atomic<int> gemm_sms{0};         // that the last of them was for
   /// Calls that would have waited for a device while work on it waits for somebody else: memory
-  /// that is taken or given back, kernels that are loaded. On a GPU each of them is slow at best,
-  /// and where the somebody else waits for this thread, it never ends.
+  /// that is taken or given back, kernels that are loaded, work for a queue that is full. On a GPU
+  /// each of them is slow at best, and where the somebody else waits for this thread, it never
+  /// ends.
   std::atomic<int> late_calls{0};
   std::atomic<int> primary_contexts{0}, green_contexts{0};
   std::atomic<int> copies_beside_kernels{0};
@@ -108,7 +109,7 @@ std::shared_ptr<Context> primary_context(int device);
 void push_context(std::shared_ptr<Context> context);
 void pop_context();
 
-/// A hardware queue: streams that share it wait for each other.
+/// A hardware queue: streams that share it wait for each other, and callers while it is full.
 class Queue {
  public:
   Queue() : thread_([this] { work(); }) {}
@@ -116,12 +117,14 @@ class Queue {
   Queue& operator=(const Queue&) = delete;
   ~Queue();
   void push(std::function<void()> task);
+  [[nodiscard]] bool full();
 
  private:
+  static constexpr std::size_t depth = 1024;
   void work();
 
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable changed_, has_room_;
   std::deque<std::function<void()>> tasks_;  // an empty one ends the thread
   std::thread thread_;                       // last: it uses the rest
 };

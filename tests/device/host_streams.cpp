@@ -116,10 +116,15 @@ Queue::~Queue() {
 }
 void Queue::push(std::function<void()> task) {
   {
-    const std::scoped_lock lock(mutex_);
+    std::unique_lock lock(mutex_);
+    has_room_.wait(lock, [this] { return tasks_.size() < depth; });
     tasks_.push_back(std::move(task));
   }
   changed_.notify_one();
+}
+bool Queue::full() {
+  const std::scoped_lock lock(mutex_);
+  return tasks_.size() >= depth;
 }
 void Queue::work() {
   for (;;) {
@@ -130,6 +135,7 @@ void Queue::work() {
       task = std::move(tasks_.front());
       tasks_.pop_front();
     }
+    has_room_.notify_one();
     if (!task) {
       return;
     }
@@ -152,11 +158,12 @@ cudaStream_t make_stream(std::shared_ptr<Context> context) {
 }
 
 void enqueue(cudaStream_t stream, std::function<void()> task, bool waits) {
+  const int on = stream->context->device();
+  seen().late_calls += stream->queue->full() && something_waits(on) ? 1 : 0;
   if (!waits) {
     stream->queue->push(std::move(task));
     return;
   }
-  const int on = stream->context->device();
   {
     const std::scoped_lock lock(devices().mutex);
     ++devices().waiting[on];

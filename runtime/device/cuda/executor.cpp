@@ -193,9 +193,19 @@ std::string with_text(const std::vector<Rank>& peers) {
   return peers.empty() ? "" : fmt::format(" with {}", ranks_text(peers));
 }
 
-/// Ops behind a closed gate, at most: a device takes about a thousand launches and events on a
-/// stream before the host must wait for it, and an op has a few of both.
-constexpr std::int32_t most_behind_gate = 128;
+/// What an op puts on its stream, about: waits and events, and a launch or a copy for every piece.
+std::size_t calls_of(const StoredOp& stored) {
+  constexpr std::size_t events = 2;
+  const auto* gemm = op_if<Gemm>(stored.op.body);
+  const std::size_t of_a_run = gemm != nullptr && !gemm->bias.empty() ? 2 : 1;
+  return stored.waits.size() + events +
+         std::max({of_a_run, of_a_run * stored.runs.size(), stored.moves.size(),
+                   stored.sends.size() + stored.receives.size()});
+}
+
+/// Of those, behind a closed gate, at most: a device takes about a thousand on a stream before the
+/// host must wait for it.
+constexpr std::size_t most_behind_gate = 700;
 
 }  // namespace
 
@@ -376,15 +386,16 @@ void DeviceExecutor::enqueue_all(Execution& result) {
   // gates, one by one.
   const bool pauses = std::exchange(ran_, true);
   auto pause = pauses ? parts_.options.pauses.begin() : parts_.options.pauses.end();
-  std::int32_t opens = most_behind_gate;
+  std::size_t behind_gate = 0;
   for (std::int32_t i = 0; i < count; ++i) {
     if (pause != parts_.options.pauses.end() && *pause == i) {
       gate_.open();
       gate_.close(streams_[op(i).op.stream.index()]->get());
-      opens = i + most_behind_gate;
+      behind_gate = 0;
       ++pause;
     }
-    if (i == opens) {
+    behind_gate += calls_of(op(i));
+    if (behind_gate > most_behind_gate) {
       gate_.open();
     }
     enqueue(i, result);
