@@ -15,6 +15,8 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <mutex>
+#include <set>
 #include <thread>
 
 using namespace spp;
@@ -223,4 +225,35 @@ TEST_CASE("a call that waits for a peer inside of NCCL while communicators are m
                [&](const EngineParts& parts) { (void)cuda::make_nccl_communicator(parts, api); }),
       BackendError);
   CHECK(aborted > 0);
+}
+
+TEST_CASE("a communicator that the watchdog ends while it is closed is not asked any more") {
+  static std::mutex mutex;
+  static std::set<ncclComm_t> closing;
+  static std::set<ncclComm_t> ended;
+  static int asked_after = 0;
+  cuda::NcclApi api = cuda::nccl_api();
+  api.finalize = [](ncclComm_t comm) {
+    const std::scoped_lock lock(mutex);
+    closing.insert(comm);
+    return ncclInProgress;  // for ever: a peer does not come
+  };
+  api.async_error = [](ncclComm_t comm, ncclResult_t* state) {
+    const std::scoped_lock lock(mutex);
+    asked_after += ended.contains(comm) ? 1 : 0;
+    if (closing.contains(comm)) {
+      *state = ncclInProgress;
+      return ncclSuccess;
+    }
+    return cuda::nccl_api().async_error(comm, state);
+  };
+  api.abort = [](ncclComm_t comm) {
+    const std::scoped_lock lock(mutex);
+    ended.insert(comm);
+    return cuda::nccl_api().abort(comm);
+  };
+  run_pair({.timeout = Seconds(0.5)},
+           [&](const EngineParts& parts) { (void)cuda::make_nccl_communicator(parts, api); });
+  CHECK_FALSE(ended.empty());
+  CHECK(asked_after == 0);
 }

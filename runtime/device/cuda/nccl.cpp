@@ -245,10 +245,14 @@ class NcclCommunicator final : public DeviceCommunicator {
     const auto since = Clock::now();
     ncclResult_t state = api_.finalize(comm);
     if (state == ncclSuccess) {
-      api_.async_error(comm, &state);  // as in begin()
+      state = ncclInProgress;  // as in begin()
     }
     while (state == ncclInProgress && Clock::now() - since < patience) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      const std::scoped_lock lock(ending_);
+      if (aborted_) {
+        return;
+      }
       api_.async_error(comm, &state);
     }
     {
