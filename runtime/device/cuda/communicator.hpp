@@ -40,7 +40,8 @@ class DeviceCommunicator {
                                   const AllToAllParts& parts) = 0;
   virtual std::int64_t all_gather(const OpOnStream& at, const RankGroup& group,
                                   const AllGatherParts& parts) = 0;
-  /// Sums in fp32.
+  /// Sums in fp32, which are rounded to the result's type after every 64 parts (kernels.hpp); where
+  /// a library adds up parts of that type, each addition may be rounded to it.
   virtual std::int64_t reduce_scatter(const OpOnStream& at, const RankGroup& group,
                                       const ReduceScatterParts& parts) = 0;
   /// Additions may be rounded to the parts' type.

@@ -31,7 +31,8 @@ void move(const Box& from, const Box& to, std::int64_t rows, std::int64_t batch,
 void transpose(const std::byte* from, std::byte* to, std::int64_t rows, std::int64_t columns,
                cudaStream_t stream);
 
-/// Elements [0, count) of `to` <- the sum of those of all parts, in fp32, in the order of `parts`.
+/// Elements [0, count) of `to` <- the sum of those of all parts, in fp32, in the order of `parts`;
+/// rounded to its type after every 64 of them, which is what one kernel takes.
 struct SumArgs {
   std::span<const std::byte* const> parts;
   DType from = DType::fp32;
