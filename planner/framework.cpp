@@ -206,6 +206,9 @@ std::vector<Cannot> cannot(const Framework& f, const Request& request) {
   if (request.model) {
     add_model(f, *request.model, reasons);
   }
+  if (!f.even_nodes.empty() && request.cluster != nullptr) {
+    add_nodes(f, *request.cluster, reasons);
+  }
   if (request.problem.cached > 0 && !(f.infers && f.loads_models)) {
     reasons.push_back(because(
         "cached", fmt::format("the text written for {} meets no cached keys", f.name), f.checked));
@@ -245,6 +248,9 @@ std::vector<Cannot> cannot(const Framework& f, const Request& request, const Can
   }
   if (request.whole_step()) {
     add_unit(f, request, plan, reasons);
+    if (!f.mlp_over_all.empty()) {
+      add_mlp(f, *request.model, plan, reasons);
+    }
     add(reasons, cannot_zero(f, request, plan.zero));
     add_shards(f, way, request, plan, reasons);
   }

@@ -93,8 +93,9 @@ std::vector<std::string> unsaid(const Launch& launch, const Says& says);
 struct Cannot {
   std::string rule;  // "framework": it does not have the strategy; "axes", "layout", "order",
                      // "heads", "degrees", "sequence", "rank-order", "mask", "sinks", "window",
-                     // "phase", "model", "linear", "cached", "batch", "zero", "zero-group",
-                     // "recompute"; of a step: "tensor", "data", "pipeline", "expert"
+                     // "phase", "model", "nodes", "linear", "cached", "batch", "zero",
+                     // "zero-group", "recompute"; of a step: "tensor", "mlp", "data", "pipeline",
+                     // "expert"
   std::string what;  // "megatron deals tokens out zigzag, not striped"
   std::string source;
 };
@@ -205,6 +206,10 @@ struct Framework {
   std::optional<ModelKind> models{};            // of this kind alone; nothing: of any
   std::span<const FrameworkFamily> families{};  // of diffusion transformers these; empty: any
   TokenUnit unit{};
+  /// Who says that it starts as many processes on every node; "": any number on the last one.
+  std::string_view even_nodes{};
+  /// Who says that it splits MLPs over tensor x sequence ranks; "": over tensor ranks, as plans do.
+  std::string_view mlp_over_all{};
   /// The text names a model, whose layers the framework knows: hybrid ones, too, but tokens of
   /// their linear attention it does not split over ranks.
   bool loads_models = false;
@@ -252,7 +257,7 @@ struct Exported {
   std::optional<Candidate> shown;  // whose snippet it is: the wanted plan, or the nearest; nothing:
                                    // no plan of this request that the framework can run is known
   std::optional<double> loss;  // time of the nearest over that of the wanted plan, less 1; nothing:
-                               // not known, or the wanted plan is shown
+                               // not known, it does not fit, or it is shown
   Snippet snippet;
 };
 /// The nearest is searched with what the request fixes, and if nothing is left, with all open; not

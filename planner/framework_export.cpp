@@ -119,7 +119,7 @@ Exported exported(const Framework& f, const Request& request, const Candidate& w
     result.shown = wanted;
   } else {
     result.shown = nearest(f, request, wanted, watch);
-    if (result.shown && wanted.simulated && wanted.predicted.step.count() > 0) {
+    if (result.shown && wanted.simulated && wanted.predicted.fits) {
       result.loss = result.shown->predicted.step / wanted.predicted.step - 1;
     }
   }

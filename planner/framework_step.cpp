@@ -2,6 +2,7 @@
 
 #include "planner/step.hpp"
 #include "transformer/diffusion_family.hpp"
+#include "transformer/layer.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -89,6 +90,17 @@ void add_model(const Framework& f, const Model& m, std::vector<Cannot>& reasons)
   if (f.writes_heads && m.narrow_heads) {
     refuse("heads", fmt::format("the text written for {} says one shape of heads, and {} has two",
                                 f.name, m.name));
+  }
+}
+
+void add_nodes(const Framework& f, const sim::Cluster& cluster, std::vector<Cannot>& reasons) {
+  const int last = cluster.gpus() - (cluster.nodes() - 1) * cluster.gpus_per_node();
+  if (cluster.nodes() > 1 && last != cluster.gpus_per_node()) {
+    reasons.push_back(because(
+        "nodes",
+        fmt::format("{} starts as many processes on every node, and of {} the last has {}, not {}",
+                    f.name, cluster.nodes(), last, cluster.gpus_per_node()),
+        f.even_nodes));
   }
 }
 
@@ -199,6 +211,24 @@ void add_unit(const Framework& f, const Request& request, const StepPlan& plan,
                                           "(tensor x sequence ranks): {}",
                                           f.name, f.unit.tokens, ranks, tokens),
                               f.unit.source));
+  }
+}
+
+void add_mlp(const Framework& f, const Model& model, const StepPlan& plan,
+             std::vector<Cannot>& reasons) {
+  const int ranks = plan.tensor * plan.sequence();
+  for (const LayerRun& run : layer_runs(model)) {
+    const std::int64_t width = run.blocks.feed == Feed::mlp       ? model.ffn
+                               : run.blocks.feed == Feed::experts ? model.experts.shared_ffn
+                                                                  : 0;
+    if (width % ranks != 0) {
+      reasons.push_back(because("mlp",
+                                fmt::format("{} splits MLPs over all tensor x sequence ranks: one "
+                                            "{} wide is not divisible by {}",
+                                            f.name, width, ranks),
+                                f.mlp_over_all));
+      return;
+    }
   }
 }
 

@@ -28,6 +28,9 @@ std::string names_of(std::span<const T> values) {
 
 /// Models that the framework does not have, or that the text written for it has no words for.
 void add_model(const Framework& framework, const Model& model, std::vector<Cannot>& reasons);
+/// Nodes of which the last has fewer GPUs than the others.
+void add_nodes(const Framework& framework, const sim::Cluster& cluster,
+               std::vector<Cannot>& reasons);
 /// Degrees around attention of which a framework has none, stages that it makes of no such layers.
 void add_axes(const Framework& framework, const Request& request, const StepPlan& plan,
               std::vector<Cannot>& reasons);
@@ -40,6 +43,9 @@ void add_tensor(const Framework& framework, const Way* way, const Request& reque
 /// Tokens that do not fill all ranks that have some of them, where no way's rule said so.
 void add_unit(const Framework& framework, const Request& request, const StepPlan& plan,
               std::vector<Cannot>& reasons);
+/// Ranks over which MLPs that all of them split do not divide.
+void add_mlp(const Framework& framework, const Model& model, const StepPlan& plan,
+             std::vector<Cannot>& reasons);
 /// Shards over some of the ranks that hold the same weights.
 void add_shards(const Framework& framework, const Way* way, const Request& request,
                 const StepPlan& plan, std::vector<Cannot>& reasons);

@@ -1,6 +1,7 @@
 // sp-plan export: a plan as a framework takes it. ("export" is a word of the language.)
 #include "base/error.hpp"
 #include "cli/command.hpp"
+#include "cli/fit.hpp"
 #include "cli/framework.hpp"
 #include "cli/human.hpp"
 #include "cli/limits.hpp"
@@ -121,8 +122,8 @@ void list_frameworks(Output& output) {
   output.result(doc, [&](const Style& style) { return headed(table, style); });
 }
 
-/// The plan that was asked for. Its ZeRO stage, if nobody said one, is the framework's lowest from
-/// 1 on.
+/// The plan that was asked for, simulated where there is a machine and that does not take too long.
+/// Its ZeRO stage, if nobody said one, is the framework's lowest from 1 on.
 Candidate wanted_of(Job& job, const Framework& f) {
   if (job.request.phase == StepPhase::train && !job.request.step.zero) {
     const auto shards = std::ranges::find_if(f.zero.values, [](int stage) { return stage >= 1; });
@@ -135,8 +136,8 @@ Candidate wanted_of(Job& job, const Framework& f) {
   wanted.plan = read_plan(job);
   wanted.strategy = &strategies::by_name(wanted.plan.attention.strategy, "--strategy");
   wanted.simulated = false;
-  const bool costs = job.request.cluster != nullptr && !cannot(f, job.request, wanted).empty();
-  if (costs && effort_of(job.request, wanted.plan).ops <= job.request.most.ops) {
+  if (job.request.cluster != nullptr &&
+      effort_of(job.request, wanted.plan).ops <= job.request.most.ops) {
     wanted = evaluate(job.request, wanted.plan).candidate;
   }
   return wanted;
@@ -168,7 +169,12 @@ void export_plan_command(const Arguments& given, Output& output) {
   job.resolved["framework"] = f.name;
   job.request.most = search_limit();
   const Candidate wanted = wanted_of(job, f);
-  const Exported result = exported(f, job.request, wanted);
+  Exported result = exported(f, job.request, wanted);
+  if (wanted.simulated && !wanted.predicted.fits) {
+    const std::string why = does_not_fit(job, wanted.plan, wanted.predicted);
+    output.warn({why});
+    result.snippet.notes.push_back(why + ".");
+  }
 
   Json doc = document("export");
   doc["request"] = job.resolved;
@@ -193,7 +199,8 @@ extern const Command export_plan{
     .description =
         "Writes what a framework wants in order to run a plan, given as a file or by its degrees: "
         "command line, configuration or code, environment variables, the version it was checked "
-        "against. What the framework cannot run is named by its rule and source, the fastest plan "
+        "against. With a machine, a plan that does not fit is said to, and what would save enough. "
+        "What the framework cannot run is named by its rule and source, the fastest plan "
         "that it can run is shown with its loss, and the exit code is 3. ('plan --emit NAME' does "
         "this for the plan it recommends, 'plan --framework NAME' searches only what NAME can "
         "run.)",
@@ -206,7 +213,7 @@ extern const Command export_plan{
         "-o plan.json\n"
         "sp-plan export --framework megatron --plan plan.json\n"
         "sp-plan export --framework megatron --model llama-3.1-70b --seq 256K --topology dgx-h100 "
-        "--nodes 4 --ulysses 8 --ring 4 --table",
+        "--nodes 4 --ulysses 8 --ring 4 --zero 3 --recompute full --table",
     .run = export_plan_command,
 };
 

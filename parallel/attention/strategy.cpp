@@ -19,7 +19,9 @@ std::string unused_degree(const Strategy& strategy, const SequencePlan& plan) {
   }
   for (const auto& [parameter, value] : plan.own.values()) {
     if (std::ranges::find(strategy.parameters, parameter) == strategy.parameters.end()) {
-      return fmt::format("does not use a {} ({})", parameter->words, value);
+      const bool vowel =
+          std::string_view("aeiou").find(parameter->words.front()) < std::string_view::npos;
+      return fmt::format("does not use {} {} ({})", vowel ? "an" : "a", parameter->words, value);
     }
   }
   return "";

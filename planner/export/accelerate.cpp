@@ -20,6 +20,9 @@ constexpr std::array<Way, 3> ways{{torch_ways[0],
                                     .no_shard_copies = true,
                                     .no_tensor = true}}};
 
+constexpr std::string_view launcher =
+    "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/launch.py";
+
 std::string_view precision(DType dtype) { return dtype == DType::fp32 ? "no" : to_string(dtype); }
 
 std::string head(const Launch& launch, std::string_view type) {
@@ -142,6 +145,7 @@ extern const Framework entry{
     .recompute = {.values = none_or_full, .source = context_parallelism},
     .axes = {.tensor = true, .shard_copies = true},
     .models = ModelKind::llm,
+    .even_nodes = launcher,
     .loads_models = true,
     .emit = emit,
 };

@@ -3,6 +3,8 @@
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/text.hpp"
 
+#include <cmath>
+
 namespace spp::frameworks::maxtext {
 namespace {
 
@@ -36,11 +38,17 @@ constexpr std::array<Way, 6> ways{
 std::string_view yaml(bool value) { return value ? "true" : "false"; }
 
 /// Each device's part of the sequences that are worked on at once, with a pipeline of the whole
-/// step's; below one where devices share a sequence.
+/// step's; below one where devices share a sequence. MaxText rounds its product with the devices
+/// down (calculate_global_batch_sizes): it is no less than the sequences.
 std::string per_device_batch(const Launch& launch) {
   const std::int64_t at_once =
       launch.pp > 1 ? launch.global_batch() : launch.problem.batch * launch.dp;
-  return fmt::format("{:.6g}", static_cast<double>(at_once) / launch.world());
+  const auto sequences = static_cast<double>(at_once);
+  double part = sequences / launch.world();
+  while (part * launch.world() < sequences) {
+    part = std::nextafter(part, sequences);
+  }
+  return fmt::format("{}", part);
 }
 
 void add_step(Command& command, const Launch& launch) {

@@ -9,6 +9,11 @@ namespace spp::frameworks::sglang {
 namespace {
 
 constexpr std::string_view prefill = "https://docs.sglang.io/docs/advanced_features/prefill_cp";
+constexpr std::string_view server =
+    "https://github.com/sgl-project/sglang/blob/main/python/sglang/srt/server_args.py";
+/// divide(), which asserts that nothing is left.
+constexpr std::string_view linear =
+    "https://github.com/sgl-project/sglang/blob/main/python/sglang/srt/layers/linear.py";
 /// By default, on the smallest GPUs (server_args.py); on those of 80 GB 8192.
 constexpr std::int64_t least_chunk = 2048;
 constexpr std::array striped_only{Layout::striped};
@@ -104,6 +109,8 @@ extern const Framework entry{
              .expert_ranks = ExpertRanks::replica,
              .dispatchers = all_gather_only},
     .models = ModelKind::llm,
+    .even_nodes = server,
+    .mlp_over_all = linear,
     .loads_models = true,
     .emit = emit,
 };

@@ -74,6 +74,7 @@ extern const Framework entry{
     .recompute = {.values = none_or_full, .source = guide},
     .axes = {.shard_copies = true},
     .models = ModelKind::llm,
+    .even_nodes = guide,
     .loads_models = true,
     .emit = emit,
 };

@@ -109,6 +109,7 @@ extern const Framework entry{
              .expert_ranks = ExpertRanks::stage,
              .dispatchers = all_gather_only},
     .models = ModelKind::llm,
+    .even_nodes = config,
     .loads_models = true,
     .emit = emit,
 };

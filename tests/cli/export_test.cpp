@@ -116,6 +116,24 @@ TEST_CASE("what a framework cannot run is named, the nearest shown with its loss
   CHECK_THAT(alone.err, ContainsSubstring("a --topology shows the nearest"));
 }
 
+TEST_CASE("a plan that does not fit is said to, with what would save enough, and has no loss") {
+  const std::string line =
+      "export --framework megatron --model llama-3.1-70b --seq 256K --topology dgx-h100 --nodes 4 "
+      "--ulysses 8 --ring 4";
+  const Result large = sp_plan(line);
+  CHECK(large.code == 0);
+  CHECK_THAT(large.err, ContainsSubstring("warning: usp U8xR4 zigzag") &&
+                            ContainsSubstring("does not fit: it needs ") &&
+                            ContainsSubstring("with --zero 3 --recompute full it fits"));
+  CHECK_THAT(document_of(large).at("export").at("notes").dump(), ContainsSubstring("does not fit"));
+  const Json other = document_of(sp_plan(line + " --layout striped")).at("export");
+  CHECK(other.at("plan").is_object());
+  CHECK(other.at("loss").is_null());
+  const Result fits = sp_plan(line + " --zero 3 --recompute full");
+  CHECK(fits.code == 0);
+  CHECK(fits.err.empty());
+}
+
 TEST_CASE(
     "plan --emit for a framework that cannot run the best plan shows the fastest that it can") {
   const Result r = sp_plan(

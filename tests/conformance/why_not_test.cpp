@@ -1,6 +1,7 @@
 // Illegal plans are refused, each by the rule that it breaks.
 #include "parallel/attention/attention_mesh.hpp"
 #include "parallel/attention/double_ring_core.hpp"
+#include "parallel/attention/group_cast_parts.hpp"
 #include "tests/conformance/cases.hpp"
 #include "tests/support/catch.hpp"
 
@@ -33,6 +34,9 @@ std::vector<Refusal> refusals() {
       {{.strategy = "ring", .ring = 4, .own = {{&parameters::window, 2}}},
        "degrees",
        "ring does not use a window (2)"},
+      {{.strategy = "ring", .ring = 4, .own = {{&parameters::overlap, 2}}},
+       "degrees",
+       "ring does not use an overlap degree (2)"},
       {{.strategy = "startrail", .ring = 8, .own = {{&parameters::team, 3}}},
        "team",
        "team size 3"},

@@ -285,6 +285,19 @@ TEST_CASE("of a plan that a framework cannot run the fastest that it can is show
   CHECK_THAT(result.snippet.blocks.back().text, ContainsSubstring("sequence_parallel_size=8"));
 }
 
+TEST_CASE("against a plan that does not fit there is no loss") {
+  const sim::Cluster cluster = world("dgx-h100", 1);
+  const Framework& deepspeed = named("deepspeed");
+  const Request request = request_for(deepspeed, cluster, 8);
+  Candidate wanted =
+      evaluate(request, {.strategy = "striped-ring", .ring = 8, .layout = Layout::striped})
+          .candidate;
+  wanted.predicted.fits = false;
+  const Exported result = exported(deepspeed, request, wanted);
+  CHECK(result.shown.has_value());
+  CHECK_FALSE(result.loss.has_value());
+}
+
 TEST_CASE("U8xR4 for Megatron") {
   const sim::Cluster cluster = world("dgx-h100", 4);
   Request request = request_for(named("megatron"), cluster, 8);
@@ -898,4 +911,70 @@ TEST_CASE("TransformerEngine has sinks with a2a alone, windows without a ring") 
   CHECK(of("all-gather", 1, 8) == Rules{"sinks"});
   CHECK(of("zigzag-ring", 1, 8) == Rules{"sinks", "window"});
   CHECK(of("usp", 4, 2) == Rules{"sinks", "window"});
+}
+
+TEST_CASE("MaxText's devices x per_device_batch_size, rounded down, are the plan's sequences") {
+  const auto [gpus, data, micro_batch] = GENERATE(table<int, int, std::int64_t>(
+      {{512, 1, 1}, {18, 6, 1}, {48, 1, 1}, {98, 2, 1}, {8, 8, 3}, {24, 8, 5}, {64, 4, 1}}));
+  const sim::Cluster cluster(Catalog(test::source_path("topologies")).machine("dgx-h100", "test"),
+                             (gpus + 7) / 8, gpus);
+  Request request = test::step_request(cluster, "llama-3.1-405b", 1 << 20);
+  request.problem.seq = std::int64_t{16} * 1024 * gpus;
+  request.problem.mask = request.model->mask.over(request.problem.seq);
+  Candidate c =
+      candidate_of({.strategy = "zigzag-ring", .ring = gpus / data, .layout = Layout::zigzag});
+  c.plan.data = data;
+  c.plan.micro_batch = micro_batch;
+  c.plan.zero = 3;
+  const Exported result = exported(named("maxtext"), request, c);
+  REQUIRE(result.cannot.empty());
+  const std::string& text = result.snippet.blocks[0].text;
+  constexpr std::string_view key = "per_device_batch_size=";
+  const double value = std::stod(text.substr(text.find(key) + key.size()));
+  CHECK(static_cast<std::int64_t>(gpus * value) == micro_batch * data);
+  CHECK(value == Catch::Approx(static_cast<double>(micro_batch * data) / gpus));
+}
+
+TEST_CASE("who starts as many processes on every node is not given nodes of unlike numbers") {
+  const MachineSpec spec = Catalog(test::source_path("topologies")).machine("dgx-h100", "test");
+  const auto rules_on = [&](std::string_view name, int gpus) {
+    const sim::Cluster cluster(spec, 3, gpus);
+    Request request = test::step_request(cluster, "llama-3.1-8b", 65536);
+    request.problem.mask = request.model->mask.over(request.problem.seq);
+    request.phase = named(name).trains ? StepPhase::train : StepPhase::prefill;
+    Rules found;
+    for (const Cannot& reason : cannot(named(name), request)) {
+      found.insert(reason.rule);
+    }
+    return found;
+  };
+  for (const std::string_view name : {"verl", "accelerate", "vllm", "sglang"}) {
+    INFO(name);
+    CHECK(rules_on(name, 20) == Rules{"nodes"});
+    CHECK(rules_on(name, 24).empty());
+  }
+  CHECK(rules_on("megatron", 20).empty());  // torchrun is told on each node
+}
+
+TEST_CASE("SGLang's MLPs divide over tensor x sequence ranks") {
+  const sim::Cluster cluster = world("dgx-h100", 1);
+  const auto refused = [&](const std::string& model, int ring) {
+    Request request = test::step_request(cluster, model, 3 * 65536);
+    request.problem.mask = request.model->mask.over(request.problem.seq);
+    request.phase = StepPhase::prefill;
+    Candidate c = candidate_of({.strategy = "all-gather", .ring = ring, .layout = Layout::zigzag});
+    c.plan.expert_tensor = request.model->experts.count > 0 ? ring : 1;
+    for (const Cannot& reason : cannot(named("sglang"), request, c)) {
+      if (reason.rule == "mlp") {
+        return reason.what;
+      }
+    }
+    return std::string();
+  };
+  CHECK(
+      refused("llama-3.1-8b", 6) ==
+      "sglang splits MLPs over all tensor x sequence ranks: one 14336 wide is not divisible by 6");
+  CHECK(refused("llama-3.1-8b", 8).empty());
+  CHECK(refused("mixtral-8x7b", 6).empty());       // experts alone, which the plan splits
+  CHECK_FALSE(refused("deepseek-v3", 6).empty());  // its shared expert
 }

@@ -1,0 +1,65 @@
+#include "cli/fit.hpp"
+
+#include "base/error.hpp"
+#include "cli/human.hpp"
+#include "planner/step.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace spp::cli {
+namespace {
+
+/// What saves memory, the least change first: the first with which a training step fits.
+std::string what_would_fit(const Job& job, const StepPlan& plan) {
+  if (job.request.phase != StepPhase::train) {
+    return "";
+  }
+  StepEvaluator evaluator(job.request);
+  std::string most_saved;
+  for (const auto& [zero, recompute] :
+       {std::pair(plan.zero, Recompute::selective), std::pair(plan.zero, Recompute::full),
+        std::pair(3, plan.recompute.kind), std::pair(3, Recompute::full)}) {
+    StepPlan saving = plan;
+    saving.zero = std::max(plan.zero, zero);
+    if (plan.recompute.kind < recompute) {
+      saving.recompute = {.kind = recompute};
+    }
+    if (saving.zero == plan.zero && saving.recompute == plan.recompute) {
+      continue;
+    }
+    std::string options;
+    if (saving.zero != plan.zero) {
+      options = fmt::format(" --zero {}", saving.zero);
+    }
+    if (saving.recompute != plan.recompute) {
+      options += fmt::format(" --recompute {}", to_string(saving.recompute));
+    }
+    try {
+      const StepEvaluation e = evaluator.evaluate(saving);
+      Bytes needed{};
+      for (const MemoryBytes& stage : e.memory) {
+        needed = std::max(needed, stage.tensors());
+      }
+      if (e.fits) {
+        return fmt::format("; with{} it fits ({})", options, human(needed));
+      }
+      most_saved = fmt::format("; even with{} it needs {}", options, human(needed));
+    } catch (const InputError&) {
+      // These degrees, or this stack, cannot.
+    }
+  }
+  return most_saved;
+}
+
+}  // namespace
+
+std::string does_not_fit(const Job& job, const StepPlan& plan, const Prediction& p) {
+  return fmt::format(
+      "{} does not fit: it needs {} of {} usable a GPU; the longest sequence that fits is {} "
+      "tokens{}",
+      short_name(plan), human(p.memory.tensors()), human(job.request.memory),
+      human_count(p.max_seq), what_would_fit(job, plan));
+}
+
+}  // namespace spp::cli

@@ -1,0 +1,13 @@
+// A plan that does not fit the memory of its GPUs, in words.
+#pragma once
+
+#include "cli/request.hpp"
+
+#include <string>
+
+namespace spp::cli {
+
+/// By how much, the longest sequence that fits, and of a training step what would save enough.
+std::string does_not_fit(const Job& job, const StepPlan& plan, const Prediction& predicted);
+
+}  // namespace spp::cli
