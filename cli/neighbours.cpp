@@ -6,8 +6,10 @@
 #include "planner/packing.hpp"
 
 #include <algorithm>
-#include <functional>
+#include <cmath>
+#include <limits>
 #include <set>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,24 +19,61 @@ namespace {
 /// A search that only asks whether anything fits may take so long.
 constexpr double probe_seconds = 0.25;
 
-/// Of one question, whether anything fits; nothing: no, or it cannot be asked.
-std::optional<Candidate> probe(const Arguments& arguments, const Watch& watch) {
-  try {
-    Job job = read_search(arguments, 1);
-    job.request.most = search_limit(probe_seconds);
-    PlanResult result = plan(job.request, watch);
-    const bool known = !result.candidates.empty() &&
-                       (result.candidates.front().simulated || !job.request.whole_step());
-    if (!known || !result.any_fits) {
+/// Questions that are asked one behind the other, all together within a limit.
+class Probes {
+ public:
+  /// `ops`: as of searches (Request::most), about a million a second.
+  Probes(double ops, const Watch& watch) : most_(ops), watch_(watch) {}
+
+  /// Of one question, whether anything fits; nothing: no, or it cannot be asked, or the limit is
+  /// reached.
+  std::optional<Candidate> ask(const Arguments& arguments) {
+    ended_ = ended_ || spent_ >= most_ || !told_of(spent_);
+    if (ended_) {
       return std::nullopt;
     }
-    return std::move(result.candidates.front());
-  } catch (const InputError&) {  // beside the question there may be what nobody can ask
-    return std::nullopt;
+    try {
+      Job job = read_search(arguments, 1);
+      job.request.most = search_limit(probe_seconds);
+      PlanResult result =
+          plan(job.request, [&](double done, double) { return told_of(spent_ + done); });
+      // A search does not count what it takes to list its plans.
+      constexpr double of_plan = 250;
+      spent_ += result.spent + of_plan * static_cast<double>(result.searched);
+      const bool known = !result.candidates.empty() &&
+                         (result.candidates.front().simulated || !job.request.whole_step());
+      if (!known || !result.any_fits) {
+        return std::nullopt;
+      }
+      return std::move(result.candidates.front());
+    } catch (const InputError&) {  // beside the question there may be what nobody can ask
+      return std::nullopt;
+    }
   }
-}
+  /// Questions were left, and nobody asked them.
+  [[nodiscard]] bool ended() const { return ended_; }
+
+ private:
+  bool told_of(double done) const {
+    return !watch_ || watch_(done, std::isfinite(most_) ? most_ : 0);
+  }
+  double most_;
+  const Watch& watch_;
+  double spent_ = 0;
+  bool ended_ = false;
+};
+
+/// Kinds of changes, in words.
+namespace kinds {
+constexpr std::string_view saving = "what saves memory";
+constexpr std::string_view degrees = "other degrees";
+constexpr std::string_view batches = "larger global batches";
+constexpr std::string_view gpus = "more GPUs";
+constexpr std::string_view lengths = "other lengths";
+}  // namespace kinds
 
 struct Change {
+  std::string_view kind;
   std::string what;
   Arguments arguments;
   int nodes = 0;  // above 0: so many instead of the asked ones
@@ -48,6 +87,9 @@ std::vector<std::string_view> fixed_options(const Arguments& arguments) {
       fixed.push_back(option);
     }
   }
+  if (arguments.has("zero-group")) {
+    fixed.emplace_back("zero-group");
+  }
   return fixed;
 }
 
@@ -57,14 +99,14 @@ void add_savings(const Arguments& arguments, const Job& job, std::vector<Change>
   const bool recompute =
       job.request.phase == StepPhase::train && step.recompute && *step.recompute != Recompute::full;
   if (recompute) {
-    changes.push_back({"full recomputation", arguments.with("recompute", "full")});
+    changes.push_back({kinds::saving, "full recomputation", arguments.with("recompute", "full")});
   }
   if (zero) {
-    changes.push_back({"ZeRO 3", arguments.with("zero", "3")});
+    changes.push_back({kinds::saving, "ZeRO 3", arguments.with("zero", "3")});
   }
   if (zero && recompute) {
-    changes.push_back(
-        {"ZeRO 3 and full recomputation", arguments.with("zero", "3").with("recompute", "full")});
+    changes.push_back({kinds::saving, "ZeRO 3 and full recomputation",
+                       arguments.with("zero", "3").with("recompute", "full")});
   }
 }
 
@@ -78,13 +120,14 @@ void add_gpus(const Arguments& arguments, const Job& job, const std::string& bef
   const int all = cluster->nodes() * cluster->gpus_per_node();
   if (cluster->nodes() == 1) {
     constexpr int few = 16;  // up to so many, every number is tried
-    for (int gpus = job.request.gpus + 1; gpus < all; gpus = gpus < few ? gpus + 1 : 2 * gpus) {
-      changes.push_back({fmt::format("{}{} GPUs", before, gpus),
-                         arguments.with("gpus", fmt::format("{}", gpus))});
+    for (int more = job.request.gpus + 1; more < all; more = more < few ? more + 1 : 2 * more) {
+      changes.push_back({kinds::gpus, fmt::format("{}{} GPUs", before, more),
+                         arguments.with("gpus", fmt::format("{}", more))});
     }
   }
   if (job.request.gpus < all) {
-    changes.push_back({fmt::format("{}{} GPUs", before, all), arguments.without("gpus")});
+    changes.push_back(
+        {kinds::gpus, fmt::format("{}{} GPUs", before, all), arguments.without("gpus")});
   }
 }
 
@@ -97,11 +140,12 @@ void add_nodes(const Arguments& arguments, const Job& job, const std::string& be
   const int nodes = cluster->nodes();
   const Arguments whole = arguments.without("gpus");
   // By one more, whose number may divide better.
-  changes.push_back({fmt::format("{}{} nodes", before, nodes + 1),
+  changes.push_back({kinds::gpus, fmt::format("{}{} nodes", before, nodes + 1),
                      whole.with("nodes", fmt::format("{}", nodes + 1))});
   constexpr int most_times = 64;
   for (int times = 2; times <= most_times; times *= 2) {
-    changes.push_back({.what = fmt::format("{}{} nodes", before, nodes * times),
+    changes.push_back({.kind = kinds::gpus,
+                       .what = fmt::format("{}{} nodes", before, nodes * times),
                        .arguments = whole.with("nodes", fmt::format("{}", nodes * times)),
                        .nodes = nodes * times});
   }
@@ -110,34 +154,45 @@ void add_nodes(const Arguments& arguments, const Job& job, const std::string& be
 /// Global batches next above the asked one, of which more replicas get equal parts.
 void add_batches(const Arguments& arguments, const Job& job, std::vector<Change>& changes) {
   const std::int64_t asked = job.request.step.global_batch.value_or(0);
-  std::set<std::int64_t> batches;
+  std::set<std::int64_t> above;
   for (std::int64_t replicas = 2; asked > 0 && replicas <= job.request.gpus; ++replicas) {
     if (job.request.gpus % replicas == 0 && asked % replicas != 0) {
-      batches.insert((asked + replicas - 1) / replicas * replicas);
+      above.insert((asked + replicas - 1) / replicas * replicas);
     }
   }
   constexpr int most = 3;
   int tried = 0;
-  for (const std::int64_t batch : batches) {
+  for (const std::int64_t batch : above) {
     if (tried++ < most && batch < 2 * asked) {
-      changes.push_back({fmt::format("a global batch of {}", batch),
+      changes.push_back({kinds::batches, fmt::format("a global batch of {}", batch),
                          arguments.with("global-batch", fmt::format("{}", batch))});
     }
   }
 }
 
+/// The least to move first.
+void add_offloads(const Arguments& arguments, std::vector<Change>& changes) {
+  for (const auto& [offload, what] :
+       {std::pair("activations", "activations"), std::pair("optimizer", "the optimizer's states"),
+        std::pair("all", "activations and the optimizer's states")}) {
+    changes.push_back({kinds::saving, fmt::format("{} in the host's memory", what),
+                       arguments.with("offload", offload)});
+  }
+}
+
 /// Between half of so many nodes, which do not, and all, which do: the fewest found to fit.
-std::pair<Change, Candidate> fewest_nodes(Change change, Candidate best, const Watch& watch) {
+std::pair<Change, Candidate> fewest_nodes(Change change, Candidate best, Probes& probes) {
   int low = change.nodes / 2;
   const std::string before =
       change.what.substr(0, change.what.find(fmt::format("{} nodes", change.nodes)));
   constexpr int close = 8;  // of the nodes: a part
   while (change.nodes - low > std::max(1, change.nodes / close)) {
     const int middle = (low + change.nodes) / 2;
-    Change fewer{.what = fmt::format("{}{} nodes", before, middle),
+    Change fewer{.kind = change.kind,
+                 .what = fmt::format("{}{} nodes", before, middle),
                  .arguments = change.arguments.with("nodes", fmt::format("{}", middle)),
                  .nodes = middle};
-    if (auto fits = probe(fewer.arguments, watch)) {
+    if (auto fits = probes.ask(fewer.arguments)) {
       change = std::move(fewer);
       best = std::move(*fits);
     } else {
@@ -152,18 +207,19 @@ std::vector<Change> changes_of(const Arguments& arguments, const Job& job) {
   std::vector<Change> changes;
   add_savings(arguments, job, changes);
   if (arguments.has("batch") && arguments.get("batch", "") != "1") {
-    changes.push_back({"micro-batches of 1", arguments.with("batch", "1")});
+    changes.push_back({kinds::saving, "micro-batches of 1", arguments.with("batch", "1")});
   }
   const std::vector<std::string_view> fixed = fixed_options(arguments);
   for (const std::string_view option : fixed) {
-    changes.push_back({fmt::format("without --{}", option), arguments.without(option)});
+    changes.push_back(
+        {kinds::degrees, fmt::format("without --{}", option), arguments.without(option)});
   }
   Arguments open = arguments;
   for (const std::string_view option : fixed) {
     open = open.without(option);
   }
   if (fixed.size() > 1) {
-    changes.push_back({"no degree fixed", open});
+    changes.push_back({kinds::degrees, "no degree fixed", open});
   }
   // From here on all that saves memory is allowed.
   const std::string degrees_open = open.line();
@@ -171,23 +227,23 @@ std::vector<Change> changes_of(const Arguments& arguments, const Job& job) {
     open = open.without(option);
   }
   if (open.line() != degrees_open) {
-    changes.push_back({"nothing fixed", open});
+    changes.push_back({kinds::degrees, "nothing fixed", open});
   }
   const bool train = job.request.phase == StepPhase::train;
   add_batches(arguments, job, changes);
+  if (train && !arguments.has("offload")) {
+    add_offloads(arguments, changes);
+  }
   add_gpus(arguments, job, "", changes);
   // As engines round any checkpoint when they load it.
   if (job.request.phase == StepPhase::prefill && !arguments.has("gemm-format")) {
-    changes.push_back({"weights in fp8", arguments.with("gemm-format", "fp8")});
+    changes.push_back({kinds::saving, "weights in fp8", arguments.with("gemm-format", "fp8")});
   }
   add_nodes(arguments, job, "", changes);
-  if (train && !arguments.has("global-batch")) {  // that data parallelism can split
-    changes.push_back({fmt::format("a global batch of {}", job.request.gpus),
+  if (train && job.request.gpus > 1 &&
+      !arguments.has("global-batch")) {  // that data parallelism can split
+    changes.push_back({kinds::batches, fmt::format("a global batch of {}", job.request.gpus),
                        arguments.with("global-batch", fmt::format("{}", job.request.gpus))});
-  }
-  if (train && !arguments.has("offload")) {
-    changes.push_back(
-        {"the optimizer's states in the host's memory", arguments.with("offload", "optimizer")});
   }
   if (open.line() != arguments.line()) {
     add_gpus(open, job, "nothing fixed, ", changes);
@@ -199,55 +255,20 @@ std::vector<Change> changes_of(const Arguments& arguments, const Job& job) {
 /// Where the asked sequence is too short: a longer one that is legal, and no longer than `most`;
 /// else that.
 std::int64_t shortest_beyond(const Arguments& arguments, const Job& job, std::int64_t most,
-                             const Watch& watch) {
+                             Probes& probes) {
   const std::int64_t pieces = 2 * std::int64_t{job.request.gpus};
   const std::int64_t asked = job.request.problem.seq;
   for (std::int64_t seq = (asked + pieces - 1) / pieces * pieces; asked < most && seq < most;
        seq *= 2) {
-    if (probe(arguments.with("seq", fmt::format("{}", seq)), watch)) {
+    if (probes.ask(arguments.with("seq", fmt::format("{}", seq)))) {
       return seq;
     }
   }
   return most;
 }
 
-}  // namespace
-
-std::optional<Neighbour> first_that_fits(const Arguments& arguments, const Job& job,
-                                         const Watch& watch) {
-  const auto found = [](const std::string& what, const Arguments& asked, Candidate best) {
-    return Neighbour{.change = what,
-                     .command = fmt::format("sp-plan plan {}", asked.line()),
-                     .best = std::move(best)};
-  };
-  // Where no length fits, one has to: the shortest.
-  const bool longest = arguments.get("seq", "") == "max";
-  for (const Change& change : changes_of(arguments, job)) {
-    auto best = probe(longest ? change.arguments.with("seq", "1K") : change.arguments, watch);
-    if (best && change.nodes > 0 && !longest) {
-      const auto [fewest, cheapest] = fewest_nodes(change, std::move(*best), watch);
-      return found(fewest.what, fewest.arguments, cheapest);
-    }
-    if (best) {
-      return found(change.what, change.arguments, std::move(*best));
-    }
-  }
-  // Documents that are listed add up to one length alone.
-  const auto documents = arguments.find("documents");
-  if (longest || (documents && !LengthDistribution::is_meant(*documents))) {
-    return std::nullopt;
-  }
-  if (std::int64_t seq = longest_that_fits(arguments, watch); seq > 0) {
-    seq = std::min(seq, shortest_beyond(arguments, job, seq, watch));
-    const Arguments shorter = arguments.with("seq", fmt::format("{}", seq));
-    if (auto best = probe(shorter, watch)) {
-      return found(fmt::format("{} tokens", human_count(seq)), shorter, std::move(*best));
-    }
-  }
-  return std::nullopt;
-}
-
-std::int64_t longest_that_fits(const Arguments& arguments, const Watch& watch) {
+/// To 1/512; 0: none fits.
+std::int64_t longest_of(const Arguments& arguments, Probes& probes) {
   constexpr std::int64_t k = 1024;
   constexpr std::int64_t most = std::int64_t{1} << 31;
   // What is wrong with the other options is said, not taken for a sequence that does not fit.
@@ -256,7 +277,7 @@ std::int64_t longest_that_fits(const Arguments& arguments, const Watch& watch) {
   const std::int64_t pieces = 2 * std::int64_t{job.request.gpus};
   const std::int64_t unit = pieces * ((k + pieces - 1) / pieces);
   const auto fits = [&](std::int64_t seq) {
-    return probe(arguments.with("seq", fmt::format("{}", seq)), watch);
+    return probes.ask(arguments.with("seq", fmt::format("{}", seq)));
   };
   std::int64_t low = 0;
   std::int64_t high = unit;
@@ -269,6 +290,60 @@ std::int64_t longest_that_fits(const Arguments& arguments, const Watch& watch) {
     (fits(middle) ? low : high) = middle;
   }
   return low;
+}
+
+}  // namespace
+
+Neighbours first_that_fits(const Arguments& arguments, const Job& job, const Watch& watch) {
+  Probes probes(job.request.most.ops, watch);
+  Neighbours result;
+  const auto asks = [&](std::string_view kind) {
+    if (std::ranges::find(result.tried, kind) == result.tried.end()) {
+      result.tried.push_back(kind);
+    }
+  };
+  const auto found = [&](const std::string& what, const Arguments& asked, Candidate best) {
+    result.first = Neighbour{.change = what,
+                             .command = fmt::format("sp-plan plan {}", asked.line()),
+                             .best = std::move(best)};
+    return result;
+  };
+  // Where no length fits, one has to: the shortest.
+  const bool any_length = arguments.get("seq", "") == "max";
+  for (const Change& change : changes_of(arguments, job)) {
+    auto best = probes.ask(any_length ? change.arguments.with("seq", "1K") : change.arguments);
+    if (probes.ended()) {
+      break;
+    }
+    asks(change.kind);
+    if (best && change.nodes > 0 && !any_length) {
+      const auto [fewest, cheapest] = fewest_nodes(change, std::move(*best), probes);
+      return found(fewest.what, fewest.arguments, cheapest);
+    }
+    if (best) {
+      return found(change.what, change.arguments, std::move(*best));
+    }
+  }
+  // Documents that are listed add up to one length alone.
+  const auto documents = arguments.find("documents");
+  const bool one_length = documents && !LengthDistribution::is_meant(*documents);
+  if (!any_length && !one_length && !probes.ended()) {
+    asks(kinds::lengths);
+    if (std::int64_t seq = longest_of(arguments, probes); seq > 0) {
+      seq = std::min(seq, shortest_beyond(arguments, job, seq, probes));
+      const Arguments shorter = arguments.with("seq", fmt::format("{}", seq));
+      if (auto best = probes.ask(shorter)) {
+        return found(fmt::format("{} tokens", human_count(seq)), shorter, std::move(*best));
+      }
+    }
+  }
+  result.ended = probes.ended();
+  return result;
+}
+
+std::int64_t longest_that_fits(const Arguments& arguments, const Watch& watch) {
+  Probes probes(std::numeric_limits<double>::infinity(), watch);
+  return longest_of(arguments, probes);
 }
 
 }  // namespace spp::cli

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace spp::cli {
 
@@ -17,11 +19,17 @@ struct Neighbour {
   Candidate best;       // a plan that fits, found by a short search: not its best
 };
 
+struct Neighbours {
+  std::optional<Neighbour> first;       // that has an answer; nothing: none that was asked has
+  std::vector<std::string_view> tried;  // kinds of questions: "other degrees", "more GPUs"
+  bool ended = false;                   // before all were asked
+};
+
 /// The first question that has a plan which fits, of those nearest to this one: more saved (ZeRO,
-/// recomputation), a micro-batch of one sequence, degrees that were fixed left open, more GPUs,
-/// states in the host's memory, and last a shorter sequence. Nothing: none of them has.
-std::optional<Neighbour> first_that_fits(const Arguments& arguments, const Job& job,
-                                         const Watch& watch);
+/// recomputation), a micro-batch of one sequence, degrees that were fixed left open, larger global
+/// batches, activations and states in the host's memory, more GPUs, weights in fp8, and last a
+/// shorter sequence. All together they take as long as the request's own search may.
+Neighbours first_that_fits(const Arguments& arguments, const Job& job, const Watch& watch);
 
 /// The longest sequence for which a plan of this request fits, to 1/512; 0: none does. What
 /// --seq says is not read.

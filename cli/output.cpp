@@ -167,6 +167,12 @@ Progress::~Progress() {
   }
 }
 
+void Progress::turn_to(std::string_view what) {
+  const std::scoped_lock lock(mutex_);
+  what_ = printable_line(what);
+  done_ = of_ = 0;
+}
+
 Watch Progress::watch() {
   return [this](double done, double of) { return update(done, of); };
 }

@@ -59,6 +59,8 @@ class Progress {
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
+  /// The next part of the work begins.
+  void turn_to(std::string_view what);
   /// `of` = 0: not known. False: nobody waits any more, give up.
   bool update(double done, double of);
   /// The same for libraries. This must outlive it.

@@ -64,11 +64,6 @@ Job read_search(Arguments arguments, int top) {
   }
   Job job = read_job(arguments);
   job.assumptions.insert(job.assumptions.end(), assumed.begin(), assumed.end());
-  if (const StepChoices& step = job.request.step; step.order && !step.pipeline) {
-    job.assumptions.push_back({.what = "pipeline",
-                               .value = fmt::format("{} where a plan has stages", *step.order),
-                               .source = "--pipeline without --pp"});
-  }
   job.request.framework = framework;
   job.request.top = top;
   job.request.objective = parse_objective(arguments.get("objective", "time"), "--objective");

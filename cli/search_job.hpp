@@ -12,7 +12,8 @@ inline constexpr Option objective_option{"objective", "time|tokens_per_s|memory"
 inline constexpr Option budget_option{
     "budget", "SECONDS",
     "search for so long at most, about: a million ops a second count, so that the answer is "
-    "the same everywhere (default: 8)"};
+    "the same everywhere (default: 8); plan, where nothing fits: as long again to look for what "
+    "does"};
 inline constexpr Option framework_option{
     "framework", "NAME",
     "search only what this framework can run: megatron, deepspeed, … (see export --list)"};

@@ -149,11 +149,19 @@ class Space {
                 : stages == 1 || (stages_layers() && !alone() && has(&FrameworkAxes::pipeline) &&
                                   can_stage(model_, stages, kind_of(request_.phase)));
       const auto sequence = static_cast<int>(left / stages);
-      if (wanted && fits_fixed(sequence)) {
-        experts_of({.tensor = tensor,
-                    .sequence = sequence,
-                    .data = data,
-                    .pipeline = static_cast<int>(stages)});
+      if (!wanted || !fits_fixed(sequence)) {
+        continue;
+      }
+      const StepPoint point{.tensor = tensor,
+                            .sequence = sequence,
+                            .data = data,
+                            .pipeline = static_cast<int>(stages)};
+      if (stages == 1 && request_.step.order) {
+        reject(point, {"pipeline", fmt::format("{} orders the stages of a pipeline, and one stage "
+                                               "is none",
+                                               *request_.step.order)});
+      } else {
+        experts_of(point);
       }
     }
   }

@@ -11,10 +11,16 @@
 #include "cli/report_table.hpp"
 #include "cli/search_job.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace spp::cli::commands {
 namespace {
@@ -61,16 +67,27 @@ Job read(const Arguments& arguments, const Output& output) {
   return job;
 }
 
+/// "more GPUs", "other degrees and more GPUs", "other degrees, more GPUs and other lengths".
+std::string listed(const std::vector<std::string_view>& words) {
+  const std::span before = std::span(words).first(words.size() - 1);
+  return before.empty() ? std::string(words.back())
+                        : fmt::format("{} and {}", fmt::join(before, ", "), words.back());
+}
+
 /// Why there is no answer, and the nearest question that has one.
-std::string without_answer(const Job& job, const PlanResult& result,
-                           const std::optional<Neighbour>& neighbour) {
+std::string without_answer(const Job& job, const PlanResult& result, const Neighbours& neighbours) {
   const std::string why = result.candidates.empty() ? no_legal_plan(job.request, result)
                                                     : nothing_fits(job.request, result);
-  return neighbour
-             ? fmt::format("{}; what fits, {}{}: {}", why,
-                           neighbour->change.starts_with("without") ? "" : "with ",
-                           neighbour->change, neighbour->command)
-             : why + "; of other degrees, more GPUs and other lengths nothing was found that does";
+  if (const std::optional<Neighbour>& first = neighbours.first) {
+    return fmt::format("{}; what fits, {}{}: {}", why,
+                       first->change.starts_with("without") ? "" : "with ", first->change,
+                       first->command);
+  }
+  const std::string_view as_far =
+      neighbours.ended ? ", as far as was looked (a larger --budget looks further)" : "";
+  return neighbours.tried.empty() ? fmt::format("{}{}", why, as_far)
+                                  : fmt::format("{}; of {} nothing was found that does{}", why,
+                                                listed(neighbours.tried), as_far);
 }
 
 Json nearest_json(const std::optional<Neighbour>& neighbour) {
@@ -89,7 +106,7 @@ void plan_command(const Arguments& arguments, Output& output) {
   const auto start = std::chrono::steady_clock::now();
   PlanResult result;
   std::optional<Exported> snippet;
-  std::optional<Neighbour> neighbour;
+  Neighbours neighbours;
   std::vector<LayoutWork> layouts;
   {
     Progress progress = output.progress("searching,", "ops at most", OnInterrupt::stops);
@@ -97,13 +114,14 @@ void plan_command(const Arguments& arguments, Output& output) {
     layouts = compare_layouts(job.request, result);
     snippet = emitted(for_whom, job, result, progress.watch());
     if (result.candidates.empty() || !result.any_fits) {
-      neighbour = first_that_fits(arguments, job, progress.watch());
+      progress.turn_to("looking for what fits,");
+      neighbours = first_that_fits(arguments, job, progress.watch());
     }
   }
   const Seconds elapsed = std::chrono::steady_clock::now() - start;
 
   Json doc = plan_document(job, result, elapsed);
-  doc["nearest"] = nearest_json(neighbour);
+  doc["nearest"] = nearest_json(neighbours.first);
   doc["layouts"] = layouts_json(layouts);
   if (snippet) {
     doc["export"] = to_json(*snippet, result.candidates.front());
@@ -116,7 +134,7 @@ void plan_command(const Arguments& arguments, Output& output) {
     return snippet ? table + "\n" + export_text(*snippet, result.candidates.front(), style) : table;
   });
   if (result.candidates.empty() || !result.any_fits) {
-    throw Refusal(ExitCode::infeasible, without_answer(job, result, neighbour));
+    throw Refusal(ExitCode::infeasible, without_answer(job, result, neighbours));
   }
   if (snippet && !snippet->shown) {
     throw Refusal(ExitCode::infeasible, cannot_text(*snippet, result.candidates.front()));

@@ -357,8 +357,6 @@ TEST_CASE("what a call or an inference has no use for is refused, not taken and 
   });
   // What they have, they take.
   CHECK(sp_plan(prompt + "--zero 3 --recompute none --offload none").code == 0);
-  CHECK_THAT(sp_plan("plan --pipeline gpipe " + step).out,
-             ContainsSubstring("gpipe where a plan has stages"));
 }
 
 TEST_CASE("a wrong option of one command is refused with one line that names the place") {

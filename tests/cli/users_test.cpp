@@ -420,8 +420,14 @@ TEST_CASE("what fits is near") {
   const auto nearest = [](const std::string& question) -> std::string {
     return document_of(sp_plan("plan --quiet " + question))["nearest"]["change"];
   };
-  CHECK(nearest("--model llama-3.1-70b --seq 8K --topology dgx-h100 --nodes 2 --global-batch 64") ==
-        "3 nodes");
+  const std::string large =
+      "--model llama-3.1-70b --seq 8K --topology dgx-h100 --nodes 2 --global-batch 64";
+  CHECK(nearest(large) == "the optimizer's states in the host's memory");
+  CHECK(nearest(large + " --offload none") == "3 nodes");
+  CHECK(nearest("--model qwen3-32b --seq 256K --topology dgx-h200 --global-batch 4") ==
+        "activations in the host's memory");
+  CHECK(nearest("--model llama-3.1-8b --seq 64K --topology dgx-h100 --zero-group 3") ==
+        "without --zero-group");
   CHECK(nearest("--heads 8 --seq 12 --ring 8 --gpus 8 --gpu h100-80g-sxm") == "16 tokens");
   CHECK(nearest("--model wan2.1-t2v-14b --seq 32760 --phase inference --gpu rtx4090-24g --gpus 1 "
                 "--gpus-per-node 8") == "2 GPUs");
@@ -433,6 +439,27 @@ TEST_CASE("what fits is near") {
         "2 nodes");  // whose GPUs multiply no fp8
   CHECK(nearest("--model llama-3.1-70b --seq 32K --topology dgx-h100 --nodes 3 --global-batch 64 "
                 "--framework deepspeed") == "a global batch of 66");
+}
+
+TEST_CASE("where nothing fits, what was tried is named, no more, and --budget bounds that, too") {
+  const Result alone =
+      sp_plan("plan --quiet --model llama-3.1-70b --seq 64K --gpu rtx4090-24g --gpus-per-node 1");
+  CHECK(alone.code == 3);
+  CHECK_THAT(alone.err, ContainsSubstring("; of what saves memory and other lengths nothing was "
+                                          "found that does\n"));
+  const Result short_of_time = sp_plan(
+      "plan --quiet --model deepseek-v3 --topology dgx-b200 --nodes 3 --seq 99999 --global-batch "
+      "64 --recompute selective --budget 1");
+  CHECK(short_of_time.code == 3);
+  CHECK_THAT(short_of_time.err,
+             ContainsSubstring("as far as was looked (a larger --budget looks further)"));
+}
+
+TEST_CASE("all that can be offloaded is offloaded under one word") {
+  const Result r = sp_plan("plan --offload all --global-batch 8 --seq 32K " + llama);
+  REQUIRE(r.code == 0);
+  CHECK(document_of(r)["request"]["offload"] == "all");
+  CHECK(document_of(r)["best"]["plan"]["offload"] == "all");
 }
 
 TEST_CASE("the plan of least memory is told from others by memory") {

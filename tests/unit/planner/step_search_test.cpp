@@ -366,6 +366,23 @@ TEST_CASE("where no step fits, the leanest is named") {
   CHECK(std::ranges::any_of(result.rejected, [](const Rejected& r) { return r.rule == "memory"; }));
 }
 
+TEST_CASE("with an order of micro-batches there are stages to order") {
+  const sim::Cluster cluster = test::cluster_of("dgx-h100", 1);
+  Request request = test::step_request(cluster, "llama-3.1-8b", 65536);
+  request.step.global_batch = 8;
+  request.step.order = "zero-bubble";
+  const PlanResult result = plan(request);
+  REQUIRE_FALSE(result.candidates.empty());
+  for (const Candidate& c : result.candidates) {
+    CHECK(c.plan.pipeline > 1);
+    CHECK(c.plan.order == "zero-bubble");
+  }
+  CHECK(std::ranges::any_of(result.rejected, [](const Rejected& r) {
+    return r.rule == "pipeline" && r.plan.pipeline == 1 &&
+           r.detail == "zero-bubble orders the stages of a pipeline, and one stage is none";
+  }));
+}
+
 TEST_CASE("degrees that do not multiply up are refused") {
   const sim::Cluster cluster = h100_nodes(1);
   Request request = step_request(cluster, "llama-3.1-8b", 65536);
