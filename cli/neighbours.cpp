@@ -292,6 +292,24 @@ std::int64_t longest_of(const Arguments& arguments, Probes& probes) {
   return low;
 }
 
+Neighbour neighbour(const std::string& change, const Arguments& arguments, Candidate best) {
+  return {.change = change,
+          .command = fmt::format("sp-plan plan {}", arguments.line()),
+          .best = std::move(best)};
+}
+
+/// The next smaller number of GPUs that fills whole nodes, or lies in one, and that deals out the
+/// heads evenly.
+int next_even(const Request& request, int per_node) {
+  const int heads = request.problem.q_heads;
+  int gpus = request.gpus - 1;
+  while (gpus > 1 &&
+         !((gpus < per_node || gpus % per_node == 0) && (heads % gpus == 0 || gpus % heads == 0))) {
+    --gpus;
+  }
+  return gpus;
+}
+
 }  // namespace
 
 Neighbours first_that_fits(const Arguments& arguments, const Job& job, const Watch& watch) {
@@ -303,9 +321,7 @@ Neighbours first_that_fits(const Arguments& arguments, const Job& job, const Wat
     }
   };
   const auto found = [&](const std::string& what, const Arguments& asked, Candidate best) {
-    result.first = Neighbour{.change = what,
-                             .command = fmt::format("sp-plan plan {}", asked.line()),
-                             .best = std::move(best)};
+    result.first = neighbour(what, asked, std::move(best));
     return result;
   };
   // Where no length fits, one has to: the shortest.
@@ -339,6 +355,27 @@ Neighbours first_that_fits(const Arguments& arguments, const Job& job, const Wat
   }
   result.ended = probes.ended();
   return result;
+}
+
+std::optional<Neighbour> faster_on_fewer(const Arguments& arguments, const Job& job,
+                                         const PlanResult& result, const Watch& watch) {
+  const Candidate& best = result.candidates.front();
+  const sim::Cluster& cluster = *job.request.cluster;
+  const int per_node = cluster.gpus_per_node();
+  const HeadPolicy heads = best.plan.attention.heads;
+  const bool uneven = job.request.gpus % cluster.nodes() != 0 || heads == HeadPolicy::pad ||
+                      heads == HeadPolicy::uneven;
+  if (!uneven || job.request.gpus == 1 || job.request.objective != Objective::time ||
+      arguments.get("seq", "") == "max") {
+    return std::nullopt;
+  }
+  const std::string gpus = fmt::format("{}", next_even(job.request, per_node));
+  const Arguments fewer = arguments.without("nodes").with("gpus", gpus);
+  auto found = Probes(job.request.most.ops - result.spent, watch).ask(fewer);
+  if (!found || found->predicted.step >= best.predicted.step) {
+    return std::nullopt;
+  }
+  return neighbour(fmt::format("{} GPUs", gpus), fewer, std::move(*found));
 }
 
 std::int64_t longest_that_fits(const Arguments& arguments, const Watch& watch) {

@@ -1,4 +1,5 @@
-// Where a search has no answer: the questions beside it that have one.
+// Questions beside the one that was asked: where that has no answer, those that have one; fewer
+// GPUs that are faster.
 #pragma once
 
 #include "base/progress.hpp"
@@ -30,6 +31,12 @@ struct Neighbours {
 /// batches, activations and states in the host's memory, more GPUs, weights in fp8, and last a
 /// shorter sequence. All together they take as long as the request's own search may.
 Neighbours first_that_fits(const Arguments& arguments, const Job& job, const Watch& watch);
+
+/// Where GPUs lie unevenly on nodes, or the best plan pads heads or deals them out unevenly: the
+/// next smaller even number of them, if a plan of it takes less time than the best one. `result`
+/// has plans that fit; what its search left of its limit may be taken.
+std::optional<Neighbour> faster_on_fewer(const Arguments& arguments, const Job& job,
+                                         const PlanResult& result, const Watch& watch);
 
 /// The longest sequence for which a plan of this request fits, to 1/512; 0: none does. What
 /// --seq says is not read.

@@ -90,7 +90,14 @@ std::string without_answer(const Job& job, const PlanResult& result, const Neigh
                                                 listed(neighbours.tried), as_far);
 }
 
-Json nearest_json(const std::optional<Neighbour>& neighbour) {
+/// "8 GPUs would take 640 ms: sp-plan plan …"
+std::string fewer_text(const Neighbour& fewer, const Style& style) {
+  return wrapped(fmt::format("{} would take {}: {}", fewer.change, human(fewer.best.predicted.step),
+                             fewer.command),
+                 0, style.width);
+}
+
+Json neighbour_json(const std::optional<Neighbour>& neighbour) {
   return neighbour ? Json{{"change", neighbour->change},
                           {"command", neighbour->command},
                           {"best", to_json(neighbour->best)}}
@@ -107,6 +114,7 @@ void plan_command(const Arguments& arguments, Output& output) {
   PlanResult result;
   std::optional<Exported> snippet;
   Neighbours neighbours;
+  std::optional<Neighbour> fewer;
   std::vector<LayoutWork> layouts;
   {
     Progress progress = output.progress("searching,", "ops at most", OnInterrupt::stops);
@@ -116,18 +124,24 @@ void plan_command(const Arguments& arguments, Output& output) {
     if (result.candidates.empty() || !result.any_fits) {
       progress.turn_to("looking for what fits,");
       neighbours = first_that_fits(arguments, job, progress.watch());
+    } else {
+      fewer = faster_on_fewer(arguments, job, result, progress.watch());
     }
   }
   const Seconds elapsed = std::chrono::steady_clock::now() - start;
 
   Json doc = plan_document(job, result, elapsed);
-  doc["nearest"] = nearest_json(neighbours.first);
+  doc["nearest"] = neighbour_json(neighbours.first);
+  doc["fewer_gpus"] = neighbour_json(fewer);
   doc["layouts"] = layouts_json(layouts);
   if (snippet) {
     doc["export"] = to_json(*snippet, result.candidates.front());
   }
   output.result(doc, [&](const Style& style) {
     std::string table = plan_table(job, result, elapsed, style) + layouts_text(layouts, style);
+    if (fewer) {
+      table += fewer_text(*fewer, style);
+    }
     if (arguments.has("explain")) {
       table += explanation(result, style);
     }

@@ -68,6 +68,16 @@ std::vector<std::string> listed(const Arguments& arguments, std::string_view opt
   return pieces;
 }
 
+/// The numbers of a list of GPUs or nodes, as they were written: what is no number of them is
+/// wrong in any combination.
+std::vector<std::string> listed_counts(const Arguments& arguments, std::string_view option) {
+  std::vector<std::string> counts = listed(arguments, option);
+  for (const std::string& text : counts) {
+    (void)parse_int(text, fmt::format("--{}", option), 1, most_gpus);
+  }
+  return counts;
+}
+
 std::vector<std::int64_t> lengths_of(const Arguments& arguments) {
   std::vector<std::int64_t> lengths;
   for (const std::string& text : listed(arguments, "seq")) {
@@ -133,8 +143,8 @@ std::vector<std::string> or_default(const std::vector<std::string>& values) {
 
 std::vector<SweepLine> lines_of(const Arguments& arguments,
                                 const std::vector<std::int64_t>& lengths) {
-  const std::vector<std::string> gpus = listed(arguments, "gpus");
-  const std::vector<std::string> nodes = listed(arguments, "nodes");
+  const std::vector<std::string> gpus = listed_counts(arguments, "gpus");
+  const std::vector<std::string> nodes = listed_counts(arguments, "nodes");
   if (gpus.size() > 1 && nodes.size() > 1) {
     throw InputError("--nodes", "a list beside the list of --gpus; give one of them");
   }

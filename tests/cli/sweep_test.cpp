@@ -72,6 +72,15 @@ TEST_CASE("a cell without a plan says why and does not end the sweep") {
   CHECK_THAT(map["cells"][1]["reason"].get<std::string>(), ContainsSubstring("--tp"));
 }
 
+TEST_CASE("what is no number of GPUs or nodes is wrong, whatever stands beside it in the list") {
+  const std::string line =
+      "sweep --model llama-3.1-8b --seq 8K --topology dgx-h100 --no-boundaries ";
+  spp::test::check_refused(sp_plan(line + "--gpus 0,8"), 2, "--gpus: 0 is out of range");
+  spp::test::check_refused(sp_plan(line + "--gpus 8,-1"), 2, "--gpus: -1 is out of range");
+  spp::test::check_refused(sp_plan(line + "--gpus 8,abc"), 2, "--gpus: 'abc'");
+  spp::test::check_refused(sp_plan(line + "--nodes 1,0"), 2, "--nodes: 0 is out of range");
+}
+
 TEST_CASE("where no cell has a plan, the map is printed and the exit code is 3") {
   const Result r = sp_plan(
       "sweep --model llama-3.1-70b --seq 1M,2M --topology dgx-h100 --gpus 8 --no-boundaries");

@@ -455,6 +455,19 @@ TEST_CASE("where nothing fits, what was tried is named, no more, and --budget bo
              ContainsSubstring("as far as was looked (a larger --budget looks further)"));
 }
 
+TEST_CASE("that fewer GPUs take less time is said, with the command") {
+  const std::string line =
+      "plan --quiet --seq 32K --model llama-3.1-8b --topology dgx-h100 --gpus ";
+  const Json nine = document_of(sp_plan(line + "9"));
+  const Json& fewer = nine["fewer_gpus"];
+  REQUIRE(fewer.is_object());
+  CHECK(fewer["change"] == "8 GPUs");
+  CHECK(fewer["best"]["predicted"]["step_s"] < nine["best"]["predicted"]["step_s"]);
+  CHECK_THAT(fewer["command"].get<std::string>(), ContainsSubstring("--gpus 8"));
+  CHECK_THAT(sp_plan(line + "9 --table").out, ContainsSubstring("8 GPUs would take "));
+  CHECK(document_of(sp_plan(line + "8"))["fewer_gpus"].is_null());
+}
+
 TEST_CASE("all that can be offloaded is offloaded under one word") {
   const Result r = sp_plan("plan --offload all --global-batch 8 --seq 32K " + llama);
   REQUIRE(r.code == 0);
