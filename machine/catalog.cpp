@@ -7,6 +7,7 @@
 #include "base/suggest.hpp"
 #include "machine/machine.hpp"
 #include "machine/machine_json.hpp"
+#include "machine/nics.hpp"
 #include "machine/stack.hpp"
 
 #include <algorithm>
@@ -279,8 +280,9 @@ class Defaults {
  public:
   explicit Defaults(std::vector<Assumption>& to) : to_(&to) {}
 
-  void note(std::string what, std::string value) {
-    to_->push_back({.what = std::move(what), .value = std::move(value), .source = "default"});
+  void note(std::string what, std::string value, std::string source = "default") {
+    to_->push_back(
+        {.what = std::move(what), .value = std::move(value), .source = std::move(source)});
   }
   Sourced<std::int64_t> count(std::string what, std::int64_t value) {
     note(std::move(what), fmt::format("{}", value));
@@ -330,7 +332,7 @@ void fill_pcie(MachineSpec& m, Defaults& defaults) {
 }
 
 /// "ib:8x400Gb/s", "ethernet:100Gb/s".
-InterSpec parse_inter(const std::string& text, std::int64_t gpus, const Catalog& catalog,
+InterSpec parse_inter(const std::string& text, int gpus, const Catalog& catalog,
                       Defaults& defaults) {
   constexpr std::string_view option = "--inter";
   const std::size_t colon = text.find(':');
@@ -358,18 +360,16 @@ InterSpec parse_inter(const std::string& text, std::int64_t gpus, const Catalog&
   const std::string rate = times == std::string::npos ? given : given.substr(times + 1);
   inter.rate_per_nic = {
       .value = parse_bandwidth(rate, option), .spread = 0, .source = std::string(option)};
-  const std::int64_t nics = inter.nics.value;
-  if (nics > gpus) {
-    throw InputError(option,
-                     fmt::format("{} NICs for {} GPUs: at most one NIC per GPU is modelled; "
-                                 "write {}x with the rate of {} NICs together",
-                                 nics, gpus, gpus, nics / gpus));
+  const auto nics = static_cast<int>(inter.nics.value);
+  const int modelled = modelled_nics(nics, gpus);
+  if (modelled != nics) {
+    inter.nics.value = modelled;
+    inter.rate_per_nic.value = inter.rate_per_nic.value * (static_cast<double>(nics) / modelled);
+    defaults.note("inter.nics",
+                  in_place_of(nics, modelled, inter.rate_per_nic.value.value() * 8e-9, gpus),
+                  std::string(option));
   }
-  if (gpus % nics != 0) {
-    throw InputError(option,
-                     fmt::format("{} NICs do not divide the {} GPUs of the node", nics, gpus));
-  }
-  inter.gpus_per_nic = {.value = gpus / nics, .spread = 0, .source = std::string(option)};
+  inter.gpus_per_nic = {.value = gpus / modelled, .spread = 0, .source = std::string(option)};
   return inter;
 }
 

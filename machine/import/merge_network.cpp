@@ -3,6 +3,7 @@
 // decision from a list to a network, hence one file.
 #include "base/error.hpp"
 #include "machine/import/draft.hpp"
+#include "machine/nics.hpp"
 
 #include <algorithm>
 #include <array>
@@ -264,15 +265,6 @@ bool may_be(const Kind& said, const Kind& kind) {
          (said.gigabits == 0 || said.gigabits == kind.gigabits);
 }
 
-/// As many adapters as a description here can have: a divisor of the GPUs.
-int modelled_adapters(int adapters, int gpus) {
-  int count = std::min(adapters, gpus);
-  while (gpus % count != 0) {
-    --count;
-  }
-  return count;
-}
-
 /// The kind that brings the GPUs most: others beside it are for storage or management, and a rate
 /// averaged over kinds is one that no adapter has.
 Kind fastest_kind(const Draft& d, const std::vector<Adapter>& near) {
@@ -291,7 +283,7 @@ Kind fastest_kind(const Draft& d, const std::vector<Adapter>& near) {
       is_kind = is_kind && (other == kind || !may_be(kind, other));
     }
     const double brought =
-        modelled_adapters(adapters, d.gpus) * (kind.gigabits > 0 ? kind.gigabits : usual);
+        modelled_nics(adapters, d.gpus) * (kind.gigabits > 0 ? kind.gigabits : usual);
     if (is_kind && brought > most) {
       fastest = kind;
       most = brought;
@@ -377,17 +369,13 @@ Network network_of(Draft& d, const Kind& kind, const std::vector<Adapter>& adapt
 /// Adapters that are known to lie near GPUs are used, all of them; of others, nobody says which are
 /// for storage, and no more count than divide the GPUs.
 void put(Draft& d, const Network& network) {
-  const int modelled = modelled_adapters(network.adapters, d.gpus);
+  const int modelled = modelled_nics(network.adapters, d.gpus);
   double rate = network.gigabits;
   std::string source = network.source;
   if (modelled != network.adapters && d.layout) {
     rate *= static_cast<double>(network.adapters) / modelled;
     source = fmt::format("{} of {:.0f} Gb/s, {}", network.adapters, network.gigabits, source);
-    d.assume("inter.nics",
-             fmt::format("{} of {:.0f} Gb/s in place of {}: as many as divide {} GPUs, with the "
-                         "rate of all",
-                         modelled, rate, network.adapters, d.gpus),
-             network.source);
+    d.assume("inter.nics", in_place_of(network.adapters, modelled, rate, d.gpus), network.source);
   } else if (modelled != network.adapters) {
     d.assume("inter.nics",
              fmt::format("{} of {}: as many as divide {} GPUs; which of them are near GPUs no file "
