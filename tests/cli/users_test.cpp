@@ -91,8 +91,8 @@ TEST_CASE("a length of max is one that fits where the search has no time to try 
 }
 
 TEST_CASE("where no length fits, the machine that has one is named") {
-  const Result r =
-      sp_plan("plan --model mixtral-8x7b --seq max --topology dgx-h100 --nodes 1 --quiet");
+  const Result r = sp_plan(
+      "plan --model mixtral-8x7b --seq max --topology dgx-h100 --nodes 1 --offload none --quiet");
   CHECK(r.code == 3);
   CHECK_THAT(r.err, ContainsSubstring("what fits, with 2 nodes: sp-plan plan"));
   CHECK_THAT(r.err, ContainsSubstring("--seq max"));
