@@ -46,7 +46,7 @@ std::string what_would_fit(const Job& job, const StepPlan& plan) {
       }
       most_saved = fmt::format("; even with{} it needs {}", options, human(needed));
     } catch (const InputError&) {
-      // These degrees, or this stack, cannot.
+      continue;  // these degrees, or this stack, cannot
     }
   }
   return most_saved;
