@@ -148,15 +148,16 @@ std::vector<MeshAxis> data_axes(const LayerPlan& plan) {
 std::vector<SymmetricAxis> symmetry_of(const Schedule& attention, const LayerPlan& plan) {
   std::vector<SymmetricAxis> symmetry;
   const std::vector<MeshAxis> data = data_axes(plan);
+  const bool turns =
+      plan.shard_ranks() % plan.model_ranks() == 0 || plan.model_ranks() % plan.shard_ranks() == 0;
+  const bool by_replicas = !data.empty() && turns;
   if (plan.expert > 1) {  // a group's ranks do not lie alike on the axes that it goes through
-    if (!data.empty() && plan.stage_ranks() / data.back().size % plan.expert == 0) {
+    if (by_replicas && plan.stage_ranks() / data.back().size % plan.expert == 0) {
       symmetry.push_back({.axis = data.back().name, .under = AxisMoves::rotations});
     }
     return symmetry;
   }
-  const bool turns =
-      plan.shard_ranks() % plan.model_ranks() == 0 || plan.model_ranks() % plan.shard_ranks() == 0;
-  if (!data.empty() && turns) {
+  if (by_replicas) {
     for (const MeshAxis& axis : data) {
       symmetry.push_back({.axis = axis.name, .under = AxisMoves::rotations});
     }

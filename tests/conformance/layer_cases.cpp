@@ -310,6 +310,9 @@ std::vector<StepCase> hybrid_cases() {
   StepCase& expert = add(zigzag, 1, 2, 2, 3);
   expert.experts = {.count = 4, .per_token = 2, .ffn = 6, .shared_ffn = 4, .dense_layers = 1};
   expert.expert_groups = 2;
+  StepCase& across = add({.strategy = "ulysses", .ulysses = 3}, 2, 2, 2, 1);
+  across.experts = {.count = 4, .per_token = 2, .ffn = 6};
+  across.expert_groups = 2;
   return result;
 }
 
