@@ -662,7 +662,8 @@ StepPlan plan_of(const Request& request, const StepPoint& point, const SequenceP
 
 StepPlan plan_around_attention(const Request& request, const StepPoint& point, int zero) {
   SequencePlan around{.ring = point.sequence,
-                      .layout = request.fixed.layout.value_or(Layout::contiguous)};
+                      .layout = request.fixed.layout.value_or(Layout::contiguous),
+                      .rank_order = request.fixed.rank_order.value_or(RankOrder::block)};
   if (request.model->indexer) {
     around.strategy = strategies::gathering().name;
   }

@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -53,6 +54,47 @@ bool maps_cluster(const Mesh& mesh, const Placement& placement, const AxisSteps&
   return true;
 }
 
+/// Whether a rotation maps the rings of collectives (lowering.cpp) onto rings: of groups along its
+/// axis, and along that and all inside it. Rings enter the next node by the index, in the group's
+/// order, at which they leave one; members that pass the end of the axis come first in their node,
+/// which turns it, so all of a group's nodes have to turn by as much. In blocks they do; where
+/// ranks are dealt out, not under every rotation.
+bool maps_rings(const Mesh& mesh, const Placement& placement, const AxisSteps& t) {
+  struct Members {
+    int all = 0, passing = 0;
+    [[nodiscard]] int turn() const { return passing % all; }
+  };
+  const auto maps = [&](auto group_of) {
+    std::map<std::pair<int, int>, Members> nodes;  // by group and node
+    for (int r = 0; r < placement.ranks(); ++r) {
+      Members& members = nodes[{group_of(Rank(r)), placement.node(Rank(r))}];
+      ++members.all;
+      members.passing += translated(mesh, Rank(r), t).value < r ? 1 : 0;
+    }
+    return std::ranges::adjacent_find(nodes, [](const auto& a, const auto& b) {
+             return a.first.first == b.first.first &&
+                    (a.second.turn() != b.second.turn() ||
+                     (a.second.turn() != 0 && a.second.all != b.second.all));
+           }) == nodes.end();
+  };
+  const int with_inner = mesh.stride(t.axis) * mesh.axes()[t.axis].size;
+  return maps([&](Rank r) { return mesh.group(r, t.axis).first; }) &&
+         maps([&](Rank r) { return r.value / with_inner; });
+}
+
+/// Whether there are collectives that go round in rings: all but all-to-alls.
+bool has_rings(const Schedule& schedule) {
+  ProgramCursor cursor(schedule.program(Rank(0)));
+  for (const Op* op = cursor.next(); op != nullptr; op = cursor.next()) {
+    const auto* transfer = std::get_if<Transfer>(&op->body);
+    const auto* collective = transfer != nullptr ? std::get_if<Collective>(transfer) : nullptr;
+    if (collective != nullptr && collective->kind != CollectiveKind::all_to_all) {
+      return true;
+    }
+  }
+  return false;
+}
+
 int root_of(std::vector<int>& parent, int x) {
   while (parent[static_cast<std::size_t>(x)] != x) {
     parent[static_cast<std::size_t>(x)] =
@@ -93,14 +135,17 @@ Folding Folding::largest(const Schedule& schedule, const Placement& placement, b
     const int size = mesh.axes()[*axis].size;
     AxisSteps steps{.axis = *axis, .high = size, .alike = symmetric.under == AxisMoves::alike};
     // The largest rotation of the high digit beside a low one that rotates by ones.
-    const int most = symmetric.under == AxisMoves::permutations ? size : 1;
+    const bool any_order = symmetric.under == AxisMoves::permutations;
+    const int most = any_order ? size : 1;
     for (int digit = 1; digit <= most; ++digit) {
       if (size % digit != 0 ||
           !maps_cluster(mesh, placement, {.axis = *axis, .digit = digit, .low = 1})) {
         continue;
       }
       const int high = smallest_step(size / digit, [&](int step) {
-        return maps_cluster(mesh, placement, {.axis = *axis, .digit = digit, .high = step});
+        const AxisSteps t{.axis = *axis, .digit = digit, .high = step};
+        return maps_cluster(mesh, placement, t) &&
+               (any_order || maps_rings(mesh, placement, t) || !has_rings(schedule));
       });
       if (high < steps.high) {  // representatives along the axis
         steps.digit = digit;

@@ -103,6 +103,16 @@ WhyNot pipeline_rule(const Model& model, const StepPlan& plan) {
   return reason.empty() ? WhyNot{} : WhyNot{"pipeline", std::move(reason)};
 }
 
+WhyNot rank_order_rule(const StepPlan& plan) {
+  if (plan.attention.rank_order == RankOrder::block || plan.sequence() == plan.world()) {
+    return {};
+  }
+  return {"rank-order",
+          fmt::format("{} deals out the ranks of a sequence, of which there are {} of {}: block, "
+                      "or tp, dp and pp of 1",
+                      to_string(plan.attention.rank_order), plan.sequence(), plan.world())};
+}
+
 WhyNot sinks_rule(const Model& model, const StepPlan& plan) {
   if (!model.attention_sinks || plan.attention.ranks() == 1) {
     return {};
@@ -128,6 +138,9 @@ WhyNot why_not(const Model& model, const StepPlan& plan) {
     return rule;
   }
   if (WhyNot rule = sinks_rule(model, plan); !rule.legal()) {
+    return rule;
+  }
+  if (WhyNot rule = rank_order_rule(plan); !rule.legal()) {
     return rule;
   }
   if (plan.attention.ranks() > 1 && by_work(plan.attention.layout) &&

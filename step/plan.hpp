@@ -79,8 +79,8 @@ struct StepPlan {
 };
 
 /// Why the model cannot be split like that, with the nearest that can. Rules: "tensor", "linear",
-/// "sparse", "sinks", "layout", "expert", "pipeline", "zero", "zero-group", "batch". The
-/// attention's own are its strategy's.
+/// "sparse", "sinks", "rank-order", "layout", "expert", "pipeline", "zero", "zero-group", "batch".
+/// The attention's own are its strategy's.
 WhyNot why_not(const Model& model, const StepPlan& plan);
 
 }  // namespace spp

@@ -301,9 +301,8 @@ TEST_CASE("a wrong degree is refused with one line that names the place") {
       {"verify --heads 8 --seq 4K --ring 4 --nodes 2", "--nodes: needs a machine"},
       {"simulate --model llama-3.1-8b --seq 4K --topology dgx-h100 --ulysses 4 --dp 2 --rank-order "
        "cyclic",
-       "--rank-order: ulysses U4xR1 contiguous cyclic ranks is not legal: cyclic needs whole "
-       "nodes; "
-       "4 GPUs are not 1 nodes of 8"},
+       "--rank-order: cyclic deals out the ranks of a sequence, of which there are 4 of 8: block, "
+       "or tp, dp and pp of 1"},
       {"plan --heads 8 --seq 4K --topology dgx-h100 --tp 2",
        "--tp: 2 around one attention call; a whole step of a --model has such degrees"},
       {"plan --heads 8 --seq 4K --topology dgx-h100 --dp 2", "--dp: 2 around one attention call"},

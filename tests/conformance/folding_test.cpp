@@ -65,6 +65,7 @@ std::vector<World> worlds(int ranks) {
     PlainMachine four = node;
     four.gpus_per_node = ranks / 4;
     list.push_back({"four nodes", four});
+    list.push_back({"four nodes, ranks dealt out", four, RankOrder::cyclic});
     cores.gpus_per_node = ranks / 4;
     cores.gpus_per_nic = 1;
     cores.nodes_on_cores = 2;
@@ -222,6 +223,22 @@ TEST_CASE("a folded simulation of whole steps equals the unfolded one") {
     }
   }
   CHECK(count.folded > 10 / test::halving);
+}
+
+// Nodes of six ranks dealt out over four nodes: a turn of the replicas by one gives each node other
+// indices in the ring of all.
+TEST_CASE("a folded simulation of a step in groups of odd sizes equals the unfolded one") {
+  Count count;
+  test::StepCase step{.layer = test::small_layer(), .zero = 3, .replicas = 4};
+  Problem& problem = step.layer.attention.problem;
+  problem.seq = 24;
+  problem.q_heads = problem.kv_heads = 12;
+  step.layer.attention.plan = {.strategy = "ulysses", .ulysses = 3};
+  for (const World& world : worlds(step.plan().ranks())) {
+    INFO(world.name);
+    check_schedule(step.build(), world, count);
+  }
+  CHECK(count.folded == count.cases);
 }
 
 TEST_CASE("a folded simulation of steps whose shards have copies equals the unfolded one") {

@@ -444,7 +444,7 @@ TEST_CASE("ranks are dealt out over whole nodes alone, whatever asks for it") {
   dealt.rank_order = RankOrder::cyclic;
   CHECK_THAT(message_of<InputError>([&] { (void)evaluate(request, dealt); }),
              ContainsSubstring("cyclic needs whole nodes"));
-  // Of a step: where the sequence's ranks are all of some nodes.
+  // Of a step: where the sequence's ranks are all there are.
   request = train_request(cluster, 32768);
   request.fixed.rank_order = RankOrder::cyclic;
   request.step.global_batch = 8;
@@ -452,8 +452,11 @@ TEST_CASE("ranks are dealt out over whole nodes alone, whatever asks for it") {
   REQUIRE_FALSE(result.candidates.empty());
   for (const Candidate& c : result.candidates) {
     CHECK(c.plan.attention.rank_order == RankOrder::cyclic);
-    CHECK(c.plan.tensor * c.plan.sequence() % 8 == 0);
+    CHECK(c.plan.sequence() == 16);
   }
+  CHECK(std::ranges::any_of(result.rejected, [](const Rejected& r) {
+    return r.rule == "rank-order" && r.plan.tensor == 2;
+  }));
 }
 
 TEST_CASE("windows and documents count what they allow, so that no kernel is above peak") {
