@@ -69,6 +69,7 @@ constexpr std::array numbers{
     NumberKey{"kept_outputs", &StepPractice::kept_outputs, 1},
     NumberKey{"dummy_gradients", &StepPractice::dummy_gradients, 1},
     NumberKey{"logit_bytes", &StepPractice::logit_bytes, most_bytes},
+    NumberKey{"logit_kept", &StepPractice::logit_kept, most_bytes},
     NumberKey{"unexplained", &StepPractice::unexplained, 1},
     NumberKey{"kept", &StepPractice::kept, most_factor},
     NumberKey{"narrow_kept", &StepPractice::narrow_kept, 1},
@@ -154,6 +155,9 @@ StepPractice made_default() {
   p.dummy_gradients = number(0, 0, "gradients are those that are added up");
   p.state_optimizer = number(12, 0, "fp32 master, m, v (arXiv:1910.02054, section 3.1)");
   p.logit_bytes = number(6, 0.3, "16 bits and an fp32 copy for the softmax");
+  p.logit_kept = number(4, 0,
+                        "fp32 softmax: Megatron-Core tensor_parallel/cross_entropy.py, "
+                        "exp_logits; PyTorch's log_softmax");
   p.unexplained =
       number(0.1, 0.5, "whole steps of reports/corpus: about what is left of their errors");
   p.gradient_bucket = {.value = Bytes(0), .spread = 0, .source = "FSDP, and large buckets"};

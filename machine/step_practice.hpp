@@ -81,6 +81,7 @@ struct StepPractice {
   // ---- memory
   Sourced<double> logit_bytes;  // at the peak, of a logit
   Sourced<double> logit_part;   // of a micro-batch's logits that exist at once: chunked losses
+  Sourced<double> logit_kept;   // bytes of a logit that wait for the backward, of a loss in one
   Sourced<double> mlp_part;     // of a micro-batch's rows inside an MLP at once: tiled MLPs
   Sourced<double> kept;  // activations that wait for the backward, over those of fused kernels
   Sourced<double> position_working;  // bytes of a number of Q that lie beside while RoPE runs

@@ -182,12 +182,15 @@ StepEvaluator::Call StepEvaluator::call_of(const Request& call, const SequencePl
   const std::int64_t queries =
       tensors.seq * tensors.q_heads * (tensors.head_dim + outputs * tensors.v_dim());
   const std::int64_t keys = tensors.end() * tensors.kv_heads * (tensors.head_dim + tensors.v_dim());
-  const Bytes kept((queries + keys) / plan.ranks() * tensors.batch * size_of(tensors.dtype));
+  const Bytes counted((queries + keys) / plan.ranks() * tensors.batch * size_of(tensors.dtype));
+  const ClosedForm form = strategies::by_name(plan.strategy, "--strategy")
+                              .closed_form(call.problem, plan, Phase::backward, call.build);
   const double inter = c.predicted.parts[place(Component::inter_comm)];
   const double waited = inter + c.predicted.parts[place(Component::intra_comm)];
   return {.cost = {.forward = attention_pass(e.forward),
                    .backward = attention_pass(e.backward),
-                   .buffers = std::max(Bytes(0), c.predicted.memory.attention_buffers - kept)},
+                   .buffers = std::max(Bytes(0), c.predicted.memory.attention_buffers - counted),
+                   .kept = outputs > 0 ? form.kept : Bytes(0)},
           .spread = (c.predicted.high - c.predicted.low).count() / 2 / c.predicted.step.count(),
           .across = waited > 0 ? inter / waited : 0,
           .bound_by = c.bound_by,
@@ -478,7 +481,7 @@ Candidate StepEvaluator::candidate(const StepEvaluation& e) {
   return c;
 }
 
-// Attention's buffers grow with the tokens of a rank.
+// Attention's buffers grow with the tokens of a rank, weights that it keeps with their square.
 std::int64_t StepEvaluator::longest(const StepPlan& plan) {
   const std::vector<AttentionCost> costs = costs_of(plan);
   const double now = static_cast<double>(padded_seq(plan));
@@ -486,9 +489,13 @@ std::int64_t StepEvaluator::longest(const StepPlan& plan) {
   return longest_seq(
       [&](std::int64_t seq) {
         std::vector<AttentionCost> at = costs;
+        const double more = static_cast<double>(seq) / now;
+        const auto grown = [](Bytes bytes, double times) {
+          return Bytes(std::llround(std::min(1e17, bytes.as_double() * times)));
+        };
         for (AttentionCost& cost : at) {
-          cost.buffers = Bytes(std::llround(
-              std::min(1e17, cost.buffers.as_double() * static_cast<double>(seq) / now)));
+          cost.buffers = grown(cost.buffers - cost.kept, more) + grown(cost.kept, more * more);
+          cost.kept = grown(cost.kept, more * more);
         }
         return fullest(step_memory(common_, plan, seq, at)).tensors();
       },

@@ -176,6 +176,7 @@ const ByLayer<LayerBytes>& StepCommon::bytes(const StepPlan& plan, const LocalTo
       const ActivationBytes bytes =
           activation_bytes(ops, local, layer ? plan.recompute : Recomputation{}, practice);
       return LayerBytes{.kept = bytes.kept,
+                        .cut = cut_bytes(ops, local).as_double(),
                         .working = bytes.working,
                         .forward = (forward_bytes(ops, local, practice.position_working.value) +
                                     projected_bytes(ops, local))

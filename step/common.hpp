@@ -42,10 +42,11 @@ struct LayerPasses {
   PassAround forward, again, backward;
 };
 
-/// Bytes of a layer on a rank: that wait for the backward, that come on top while it runs, of a
-/// forward alone, of what later tokens read, of sums that are scattered over tensor ranks.
+/// Bytes of a layer on a rank: that wait for the backward, that wait between the halves of one that
+/// is cut, that come on top while it runs, of a forward alone, of what later tokens read, of sums
+/// that are scattered over tensor ranks.
 struct LayerBytes {
-  double kept = 0, working = 0, forward = 0, cached = 0, sums = 0;
+  double kept = 0, cut = 0, working = 0, forward = 0, cached = 0, sums = 0;
 };
 
 class StepCommon {

@@ -4,6 +4,7 @@
 #include "parallel/pipeline/walk.hpp"
 #include "step/cost.hpp"
 #include "transformer/activations.hpp"
+#include "transformer/layer_kernels.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -16,6 +17,17 @@ namespace {
 Bytes capped(double bytes) {
   constexpr double most = 1e18;
   return Bytes(static_cast<std::int64_t>(std::min(most, bytes)));
+}
+
+/// Whether the backward computes attention once more.
+bool attends_again(const TensorOps& ops, const Recomputation& recompute) {
+  const std::vector<bool> again = runs_again(ops, recompute);
+  for (std::size_t i = 0; i < again.size(); ++i) {
+    if (again[i] && std::holds_alternative<AttentionCall>(ops.ops[i].work)) {
+      return true;
+    }
+  }
+  return false;
 }
 
 struct LayerMemory {
@@ -40,9 +52,13 @@ class StepMemory {
     first_ = {.bytes = bytes.first, .weights = weights.first};
     last_ = {.bytes = bytes.last, .weights = weights.last};
     last_.bytes.working = std::max(0.0, last_.bytes.working - logit_gradients_spared());
+    last_.bytes.cut = std::max(0.0, last_.bytes.cut - logit_gradients_spared());
     predict_ = {.bytes = bytes.predict, .weights = weights.predict};
-    for (const AttentionCost& cost : attention) {
-      buffers_ = std::max(buffers_, cost.buffers);
+    for (std::size_t k = 0; k < attention.size(); ++k) {
+      const bool again = attends_again(layers_.runs[k].ops, plan.recompute);
+      const Bytes kept = again ? Bytes(0) : attention[k].kept;
+      kinds_[k].bytes.kept += kept.as_double();
+      buffers_ = std::max(buffers_, attention[k].buffers - kept);
     }
   }
 
@@ -55,13 +71,14 @@ class StepMemory {
   }
 
  private:
-  /// What a chunk keeps of a micro-batch; adds its weights, and its largest layers or sums, to
+  /// What a chunk holds of a micro-batch; adds its weights, and its largest layers or sums, to
   /// `most`.
-  double kept_by(const Stage& stage, LayerMemory& most) const {
-    double kept = 0;
+  HeldByChunk held_by(const Stage& stage, LayerMemory& most) const {
+    HeldByChunk held;
     double sums = 0;
     const auto add = [&](const LayerMemory& layer) {
-      kept += layer.bytes.kept;
+      held.forward += layer.bytes.kept;
+      held.input_gradient += layer.bytes.cut;
       sums += layer.bytes.sums;
       most.bytes.working = std::max(most.bytes.working, layer.bytes.working);
       most.bytes.forward = std::max(most.bytes.forward, layer.bytes.forward);
@@ -87,7 +104,7 @@ class StepMemory {
     most.weights.dense +=
         tables_copied(stage, request_.model->tied_embeddings, first_.weights, last_.weights);
     most.bytes.sums = std::max(most.bytes.sums, sums);
-    return kept;
+    return held;
   }
 
   /// Gradients of logits that a chunked loss never holds at once.
@@ -101,6 +118,12 @@ class StepMemory {
                ? practice_.kept.value * 4.0 * real_of(local_.rows()) * vocabulary_part()
                : 0;
   }
+  /// What the loss of a micro-batch leaves for its backward, of what `logits` counts; one in parts
+  /// leaves nothing.
+  [[nodiscard]] double logits_waiting() const {
+    const bool whole = practice_.logit_part.value == 1;
+    return whole ? practice_.logit_kept.value * real_of(local_.rows()) * vocabulary_part() : 0;
+  }
   [[nodiscard]] double vocabulary_part() const {
     return real_of((request_.model->vocab + plan_.tensor - 1) / plan_.tensor);
   }
@@ -108,30 +131,39 @@ class StepMemory {
   [[nodiscard]] MemoryBytes of_rank(int rank) const {
     MemoryBytes bytes;
     LayerMemory most;
-    std::vector<double> kept;
+    std::vector<HeldByChunk> held;
+    std::vector<HeldByChunk> logits;
     bool ends = false;
     for (int c = 0; c < plan_.virtual_stages; ++c) {
       const Stage& stage = stage_of(rank, c);
-      kept.push_back(kept_by(stage, most));
+      held.push_back(held_by(stage, most));
+      logits.push_back({.forward = stage.ends ? logits_waiting() : 0});
       ends = ends || stage.ends;
     }
     add_states(most.weights, bytes);
     bytes.attention_buffers = buffers_;
     const double rows = real_of(request_.kind == StepKind::train ? local_.rows() : local_.batch);
     if (ends) {
-      bytes.logits = capped(rows * vocabulary_part() * practice_.logit_bytes.value *
-                            practice_.logit_part.value);
+      // One micro-batch's at the peak, and what the others leave.
+      const double others =
+          request_.kind == StepKind::train ? most_in_flight(rank, logits) - logits_waiting() : 0;
+      bytes.logits = capped(others + rows * vocabulary_part() * practice_.logit_bytes.value *
+                                         practice_.logit_part.value);
     }
     if (request_.kind == StepKind::train) {
       const double room = practice_.stage_buffers.value * plan_.pipeline;
-      double held = room > 0 && plan_.pipeline > 1 && !ends
-                        ? room * std::accumulate(kept.begin(), kept.end(), 0.0)
-                        : most_in_flight(rank, kept);
+      double waiting = most_in_flight(rank, held);
+      if (room > 0 && plan_.pipeline > 1 && !ends) {
+        waiting = 0;
+        for (const HeldByChunk& chunk : held) {
+          waiting += room * chunk.forward;
+        }
+      }
       if (moves_activations(plan_.offload)) {
         const double moving = 2 * real_of(most_layers_kept());  // one in use, one on its way
-        held = plan_.offloaded * moving + (1 - plan_.offloaded) * held;
+        waiting = plan_.offloaded * moving + (1 - plan_.offloaded) * waiting;
       }
-      bytes.activations = capped(held + most.bytes.working);
+      bytes.activations = capped(waiting + most.bytes.working);
       bytes.communication += capped(practice_.kept_outputs.value * outputs_of(rank));
       if (practice_.dummy_gradients.value > 0) {
         bytes.gradients += capped(dummies(ends));
@@ -207,13 +239,13 @@ class StepMemory {
     return static_cast<std::int64_t>(most);
   }
 
-  [[nodiscard]] double most_in_flight(int rank, const std::vector<double>& kept) const {
+  [[nodiscard]] double most_in_flight(int rank, std::span<const HeldByChunk> held) const {
     const PipelineShape shape{.stages = plan_.pipeline,
                               .chunks = plan_.virtual_stages,
                               .micro_batches = static_cast<int>(plan_.micro_batches)};
     const Pipeline& order =
         pipelines::by_name(plan_.pipeline > 1 ? plan_.order : "1f1b", "pipeline");
-    return most_held(order, shape, rank, kept);
+    return most_held(order, shape, rank, held);
   }
 
   [[nodiscard]] ParameterBytes parameter_bytes(const HeldWeights& held) const {

@@ -1,8 +1,8 @@
 // Memory of the fullest rank of each stage, by class of tensor.
 //
-// What lives through the whole step (weights, states, kept activations of the micro-batches in
-// flight) is what liveness says; of what comes and goes (a layer's working set, attention's
-// buffers, logits) each class counts at its own peak, which is up to a few per cent too much.
+// What lives through the whole step (weights, states, what micro-batches in flight keep) is what
+// liveness says; of what comes and goes (a layer's working set, attention's buffers, the logits of
+// one micro-batch) each class counts at its own peak, which is up to a few per cent too much.
 #pragma once
 
 #include "machine/step_practice.hpp"

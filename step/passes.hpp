@@ -60,6 +60,7 @@ struct AttentionCost {
   };
   Pass forward, backward;
   Bytes buffers{};  // beyond Q, K, V, the output and its gradients
+  Bytes kept{};     // of these, a softmax's weights that the forward leaves for the backward
 };
 
 struct PassTime {

@@ -287,6 +287,26 @@ Bytes working_bytes(const TensorOps& ops, const LocalTokens& local,
   return bytes.tokens + bytes.text + most_gradients(shapes);
 }
 
+Bytes cut_bytes(const TensorOps& ops, const LocalTokens& local) {
+  const LocalShapes shapes(ops, local);
+  TensorOps inside = ops;
+  inside.kept_behind = {};
+  std::vector<bool> put_off(ops.ops.size());
+  RowBytes gradients;
+  for (std::size_t i = 0; i < ops.ops.size(); ++i) {
+    const TensorOp& op = ops.ops[i];
+    put_off[i] = std::holds_alternative<Linear>(op.work) || std::holds_alternative<Lookup>(op.work);
+    for (const LayerTensorId id : op.writes) {
+      if (put_off[i] && !ops.at(id).outside) {
+        add(gradients, ops.at(id).rows, shapes.bytes(id));
+      }
+    }
+  }
+  const RowBytes inputs = bytes_of(shapes, {.tensors = kept_by(inside, put_off),
+                                            .statistics = std::vector<bool>(ops.ops.size())});
+  return inputs.tokens + inputs.text + gradients.tokens;
+}
+
 Bytes scattered_sums(const TensorOps& ops, const LocalTokens& local) {
   const LocalShapes shapes(ops, local);
   Bytes sum{};

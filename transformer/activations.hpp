@@ -20,6 +20,9 @@ Bytes kept_bytes(const TensorOps& ops, const LocalTokens& local,
 /// gradients and of gathered tensors at once.
 Bytes working_bytes(const TensorOps& ops, const LocalTokens& local,
                     const Recomputation& recomputation);
+/// That wait between the halves of a backward that is cut: what gradients of weights read, inputs
+/// of products and gradients of what these gave.
+Bytes cut_bytes(const TensorOps& ops, const LocalTokens& local);
 /// The most bytes at once in a forward that keeps nothing. `position_working`: bytes of a number of
 /// Q that RoPE has beside.
 Bytes forward_bytes(const TensorOps& ops, const LocalTokens& local, double position_working = 0);

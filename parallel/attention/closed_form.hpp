@@ -34,8 +34,9 @@ struct ClosedForm {
   std::int64_t attention_calls = 0;  // kernels on the rank with most
   bool calls_of_busiest = true;      // the rank with most FLOPs has as many
   Bytes peak_buffers;                // Arena::peak_live of the rank with most (schedule/arena)
-  bool exchange_first = false;       // an exchange comes before all kernels of attention
-  bool exchange_last = false;        // one comes behind them
+  Bytes kept;  // of these, a softmax's weights that the forward leaves for the backward
+  bool exchange_first = false;  // an exchange comes before all kernels of attention
+  bool exchange_last = false;   // one comes behind them
 
   void add(const CommTerm& term) {
     if ((term.calls > 0 || term.total > Bytes(0)) && term.group_size > 1) {

@@ -197,9 +197,9 @@ ClosedForm closed_form(const Problem& requested, const SequencePlan& plan, Phase
               .calls = 2,
               .total = s.wide(kv) * hops});
   }
-  const Bytes kept = s.busiest(s.ring).q / s.problem.head_dim * s.problem.seq;
+  form.kept = s.busiest(s.ring).q / s.problem.head_dim * s.problem.seq;  // weights
   form.peak_buffers = s.inputs_and_outputs(phase) - (forward ? Bytes(0) : s.busiest(s.ring).out) +
-                      kept + scratch_peak(s, plan, phase);
+                      form.kept + scratch_peak(s, plan, phase);
   return form;
 }
 

@@ -304,30 +304,39 @@ std::string disproof(const Pipeline& pipeline, const PipelineShape& shape) {
   return walk(pipeline, shape, equal).stuck;
 }
 
-double most_held(std::span<const StageOp> order, std::span<const double> held_by_chunk) {
-  double held = 0;
+double most_held(std::span<const StageOp> order, std::span<const HeldByChunk> held) {
+  double now = 0;
   double most = 0;
   for (const StageOp& op : order) {
-    const double one = held_by_chunk[static_cast<std::size_t>(op.chunk)];
-    if (op.work == StageWork::forward) {
-      held += one;
-      most = std::max(most, held);
-    } else if (op.work != StageWork::input_gradient) {
-      held -= one;
+    const HeldByChunk& one = held[static_cast<std::size_t>(op.chunk)];
+    switch (op.work) {
+      case StageWork::forward:
+        now += one.forward;
+        break;
+      case StageWork::backward:
+        now -= one.forward;
+        break;
+      case StageWork::input_gradient:
+        now += one.input_gradient - one.forward;
+        break;
+      case StageWork::weight_gradient:
+        now -= one.input_gradient;
+        break;
     }
+    most = std::max(most, now);
   }
   return most;
 }
 
 double most_held(const Pipeline& pipeline, PipelineShape shape, int rank,
-                 std::span<const double> held_by_chunk) {
+                 std::span<const HeldByChunk> held) {
   // The warm-up, a period in which as much is taken as let go, and what is left behind the last
   // forward.
   const int shown = 4 * shape.stages;
   if (pipeline.repeats && shape.micro_batches > shown) {
     shape.micro_batches = shown + shape.micro_batches % shape.stages;
   }
-  return most_held(pipeline.order(shape, rank), held_by_chunk);
+  return most_held(pipeline.order(shape, rank), held);
 }
 
 }  // namespace spp

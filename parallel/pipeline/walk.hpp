@@ -65,11 +65,16 @@ bool sends(const PipelineShape& shape, const StageOp& op, int rank);
 /// of a cut backward included, and no rank waits for ever; else the counter-example, one line.
 std::string disproof(const Pipeline& pipeline, const PipelineShape& shape);
 
-/// The most that a rank holds at once, if a micro-batch in a chunk is `held` between its forward
-/// and its backward (weight gradient): by the rank's order alone.
-double most_held(std::span<const StageOp> order, std::span<const double> held_by_chunk);
+/// What a rank holds of a micro-batch in a chunk: behind its forward, and, where its backward is
+/// cut, between the halves.
+struct HeldByChunk {
+  double forward = 0, input_gradient = 0;
+};
+
+/// The most that a rank holds at once, by its order alone.
+double most_held(std::span<const StageOp> order, std::span<const HeldByChunk> held);
 /// Of a rank's whole order, which is looked at only as far as it does not repeat itself.
 double most_held(const Pipeline& pipeline, PipelineShape shape, int rank,
-                 std::span<const double> held_by_chunk);
+                 std::span<const HeldByChunk> held);
 
 }  // namespace spp

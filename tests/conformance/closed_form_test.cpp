@@ -24,6 +24,7 @@ struct Sums {
   FlopCount busiest_flops;
   std::int64_t attention_calls = 0;
   Bytes peak_buffers;
+  Bytes kept;
 };
 
 Bytes size_of_list(const BufferList& list, const Shapes& shapes) {
@@ -60,6 +61,17 @@ Bytes received_bytes(const Transfer& transfer, const Shapes& shapes) {
   return Bytes(0);
 }
 
+/// Weights that a rank's forward leaves for its backward.
+Bytes kept_by(const Program& program) {
+  Bytes kept;
+  for (const Buffer& buffer : program.buffers) {
+    kept += buffer.tensor == Tensor::weights && buffer.role != BufferRole::scratch
+                ? bytes_of(buffer)
+                : Bytes(0);
+  }
+  return kept;
+}
+
 Sums sums_of(const Schedule& schedule) {
   Sums sums;
   for (int r = 0; r < schedule.mesh.size(); ++r) {
@@ -92,6 +104,7 @@ Sums sums_of(const Schedule& schedule) {
     sums.busiest_flops = std::max(sums.busiest_flops, flops);
     sums.attention_calls = std::max(sums.attention_calls, calls);
     sums.peak_buffers = std::max(sums.peak_buffers, plan_arena(program).peak_live);
+    sums.kept = std::max(sums.kept, kept_by(program));
   }
   return sums;
 }
@@ -112,6 +125,7 @@ void check_closed_form(const ClosedForm& form, const Sums& sums) {
   REQUIRE(form.busiest_flops.value() == Catch::Approx(sums.busiest_flops.value()).epsilon(1e-12));
   REQUIRE(form.attention_calls == sums.attention_calls);
   REQUIRE(form.peak_buffers.value() == sums.peak_buffers.value());
+  REQUIRE(form.kept.value() == sums.kept.value());
 }
 
 void check_closed_forms(std::span<const int> worlds, std::size_t most) {

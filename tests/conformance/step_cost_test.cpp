@@ -98,6 +98,54 @@ TEST_CASE("what a plan counts of memory is about what lives at once in its step"
   }
 }
 
+TEST_CASE("whole rows of weights are counted in every layer that keeps them") {
+  const sim::Cluster cluster = test::cluster_of("dgx-h100", 1);
+  Request request = test::step_request(cluster, "llama-3.1-8b", 8192);
+  request.model->layers = 8;
+  request.memory = Bytes(720'000'000'000);
+  for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+    const StepPlan plan{.attention = {.strategy = "rsa", .ring = 8},
+                        .recompute = {.kind = recompute}};
+    const Schedule step = step_question(request, plan).schedule(Phase::step);
+    const Bytes lives = plan_arena(step.program(Rank(0))).total();
+    const Bytes counted = evaluate(request, plan).candidate.predicted.memory.tensors();
+    INFO(to_string(recompute) << ": " << lives.as_double() / 1e9 << " GB live, "
+                              << counted.as_double() / 1e9 << " GB counted");
+    CHECK(lives.as_double() < 1.1 * counted.as_double());
+    CHECK(lives.as_double() > 0.9 * counted.as_double());
+  }
+}
+
+TEST_CASE("what a plan counts of memory is about what lives at once on each stage of a pipeline") {
+  const sim::Cluster cluster = test::cluster_of("dgx-h100", 1);
+  const StackSpec own = Catalog(test::source_path("topologies")).stack("sp-plan", "test");
+  Request request = test::step_request(cluster, "llama-3.1-8b", 8192);
+  request.run_by(own);
+  request.model->layers = 16;
+  request.memory = Bytes(7'200'000'000'000);
+  for (const std::string_view order : {"gpipe", "1f1b", "interleaved", "zero-bubble"}) {
+    for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+      const StepPlan plan{.attention = {.strategy = "ulysses", .ulysses = 2},
+                          .pipeline = 4,
+                          .virtual_stages = order == "interleaved" ? 2 : 1,
+                          .order = std::string(order),
+                          .micro_batches = 8,
+                          .recompute = {.kind = recompute}};
+      const Schedule step = step_question(request, plan).schedule(Phase::step);
+      const std::vector<MemoryBytes> counted = evaluate(request, plan).candidate.predicted.by_stage;
+      for (int stage = 0; stage < plan.pipeline; ++stage) {
+        const Bytes lives = plan_arena(step.program(Rank(stage * plan.stage_ranks()))).total();
+        const Bytes all = counted[static_cast<std::size_t>(stage)].tensors();
+        INFO(order << ", recomputation " << to_string(recompute) << ", stage " << stage << ": "
+                   << lives.as_double() / 1e9 << " GB live, " << all.as_double() / 1e9
+                   << " GB counted");
+        CHECK(lives.as_double() < 1.1 * all.as_double());
+        CHECK(lives.as_double() > 0.9 * all.as_double());
+      }
+    }
+  }
+}
+
 TEST_CASE("transfers below bridges that GPUs share are costed as slow as they are simulated") {
   const sim::Cluster cluster = test::cluster_of("8xl20-pcie", 1);
   Request request = test::step_request(cluster, "llama-3.1-8b", 4096);

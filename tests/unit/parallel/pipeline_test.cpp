@@ -169,7 +169,7 @@ TEST_CASE("1F1B reads as in the paper") {
 }
 
 TEST_CASE("what is in flight follows from the order") {
-  const std::vector<double> one{1};
+  const std::vector<HeldByChunk> one{{.forward = 1, .input_gradient = 1}};
   const PipelineShape shape{.stages = 4, .micro_batches = 8};
   const auto most = [&](std::string_view name, int rank) {
     return most_held(pipelines::by_name(name, "test").order(shape, rank), one);
@@ -181,9 +181,25 @@ TEST_CASE("what is in flight follows from the order") {
   CHECK(most("zero-bubble", 3) <= 4);
   // p (1 + (p-1)/(p v)) of the rank's layers (arXiv:2205.05198, section 4.2.3).
   const PipelineShape interleaved{.stages = 4, .chunks = 2, .micro_batches = 8};
-  const std::vector<double> half{0.5, 0.5};
+  const std::vector<HeldByChunk> half(2, {.forward = 0.5});
   CHECK_THAT(most_held(pipelines::by_name("interleaved", "test").order(interleaved, 0), half),
              WithinRel(4 * (1 + 3.0 / 8)));
+}
+
+TEST_CASE("what waits between the halves of a backward is held apart from what waits for it") {
+  const std::vector<StageOp> order{{.work = StageWork::forward, .micro_batch = 0},
+                                   {.work = StageWork::forward, .micro_batch = 1},
+                                   {.work = StageWork::input_gradient, .micro_batch = 0},
+                                   {.work = StageWork::input_gradient, .micro_batch = 1},
+                                   {.work = StageWork::weight_gradient, .micro_batch = 0},
+                                   {.work = StageWork::weight_gradient, .micro_batch = 1}};
+  const auto most = [&](double forward, double input_gradient) {
+    return most_held(order, std::vector{HeldByChunk{forward, input_gradient}});
+  };
+  CHECK(most(1, 0) == 2);
+  CHECK(most(1, 1) == 2);
+  CHECK(most(1, 5) == 10);
+  CHECK(most(5, 1) == 10);
 }
 
 TEST_CASE("what is in flight is known from the beginning and the end of an order that repeats") {
@@ -196,9 +212,9 @@ TEST_CASE("what is in flight is known from the beginning and the end of an order
           if (!why_not(*pipeline, shape).empty()) {
             continue;
           }
-          std::vector<double> held;
+          std::vector<HeldByChunk> held;
           for (int c = 0; c < chunks; ++c) {
-            held.push_back(1.0 + c);
+            held.push_back({.forward = 1.0 + c, .input_gradient = 3.0 - c});
           }
           for (int rank = 0; rank < stages; ++rank) {
             INFO(pipeline->name << " p=" << stages << " v=" << chunks << " m=" << micro_batches);

@@ -163,6 +163,44 @@ TEST_CASE("the logits are there in bf16 and in fp32") {
   CHECK(with_zero(0).logits == Bytes(rows * words * (2 + 4)));
 }
 
+TEST_CASE(
+    "logits wait for the backward of each micro-batch in flight, but not of a loss in pieces") {
+  constexpr std::int64_t peak = rows * words * (2 + 4);
+  constexpr std::int64_t softmax = rows * words * 4;
+  TinyStep tiny;
+  StepPlan plan = ring_of_4(0);
+  plan.pipeline = 2;
+  plan.micro_batches = 4;
+  const auto logits = [&](std::string_view order) {
+    plan.order = order;
+    const std::vector<MemoryBytes> stages = tiny.memory(plan);
+    CHECK(stages[0].logits == Bytes(0));
+    return stages[1].logits;
+  };
+  CHECK(logits("1f1b") == Bytes(peak));
+  CHECK(logits("zero-bubble") == Bytes(peak));
+  CHECK(logits("gpipe") == Bytes(peak + 3 * softmax));
+  tiny.practice.logit_part.value = 0.5;
+  CHECK(logits("gpipe") == Bytes(peak / 2));
+}
+
+// Between the halves of a backward: what gradients of weights read, whatever was computed again.
+TEST_CASE("recomputation spares nothing of what waits between the halves of a backward") {
+  TinyStep tiny;
+  StepPlan plan = ring_of_4(0);
+  plan.pipeline = 2;
+  plan.micro_batches = 4;
+  const auto first_stage = [&](std::string_view order, Recompute recompute) {
+    plan.order = order;
+    plan.recompute.kind = recompute;
+    return tiny.memory(plan)[0].activations;
+  };
+  using enum Recompute;
+  const Bytes spared = first_stage("1f1b", none) - first_stage("1f1b", full);
+  CHECK(spared > Bytes(0));
+  CHECK(first_stage("zero-bubble", none) - first_stage("zero-bubble", full) < spared);
+}
+
 TEST_CASE("a loss in pieces holds a piece of the logits and of their gradients") {
   TinyStep tiny;
   tiny.model.vocab = 10000;
@@ -196,6 +234,21 @@ TEST_CASE("attention's buffers are in the total, which is the sum of the classes
   const MemoryBytes with = tiny.memory(ring_of_4(0)).at(0);
   CHECK(with.attention_buffers == Bytes(1000));
   CHECK(with.total() == without.total() + Bytes(1000));
+}
+
+TEST_CASE("weights of attention wait in every layer, unless they are computed again") {
+  TinyStep tiny;
+  StepPlan plan = ring_of_4(0);
+  tiny.attention[0].buffers = Bytes(1000);
+  const auto more = [&](Recompute recompute) {
+    plan.recompute.kind = recompute;
+    tiny.attention[0].kept = Bytes(0);
+    const Bytes without = tiny.memory(plan).at(0).total();
+    tiny.attention[0].kept = Bytes(600);
+    return tiny.memory(plan).at(0).total() - without;
+  };
+  CHECK(more(Recompute::none) == Bytes(600));  // of two layers, one of which buffers had
+  CHECK(more(Recompute::full) == Bytes(0));
 }
 
 TEST_CASE("full recomputation of 60 layers at 256K keeps the 165 GB that users reported") {
