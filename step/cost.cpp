@@ -462,14 +462,16 @@ class StepClock {
     timeline_->add(shape_, rank, walked, times().message, parts);
     timeline_->add(rank, reductions_, gradients_from);
   }
-  /// Gradients leave when the backward of their layer in the last micro-batch ends (stage 2 without
-  /// a pipeline: in every one).
+  /// Gradients leave when the backward of their layer in the last micro-batch ends (shards of them
+  /// under stage 2 without a pipeline: in every one).
   [[nodiscard]] bool gives_gradients(const StageOp& op) const {
     return (op.work == StageWork::backward || op.work == StageWork::weight_gradient) &&
            (op.micro_batch + 1 == plan_.micro_batches || reduces_each_time());
   }
   /// Under a pipeline micro-batches' gradients add up whole.
-  [[nodiscard]] bool reduces_each_time() const { return plan_.zero == 2 && plan_.pipeline == 1; }
+  [[nodiscard]] bool reduces_each_time() const {
+    return plan_.zero == 2 && plan_.pipeline == 1 && plan_.can_shard(*request_.model);
+  }
   /// No op of a rank before this one gives any: of the last micro-batch each chunk gives once.
   [[nodiscard]] std::size_t first_giving(const PipelineRank& walked) const {
     std::size_t first = reduces_each_time() ? 0 : walked.ops.size();
@@ -593,9 +595,7 @@ class StepClock {
   void add_sent(int rank) {
     const HeldWeights held = held_by(rank);
     const double micro_batches = real_of(plan_.micro_batches);
-    // Under a pipeline micro-batches' gradients add up whole.
-    const bool each_time = plan_.pipeline == 1 && plan_.zero >= 2;
-    const double reductions = each_time ? micro_batches : 1;
+    const double reductions = sharded_layers() || reduces_each_time() ? micro_batches : 1;
     const CommKind reduction = plan_.zero >= 1 ? CommKind::reduce_scatter : CommKind::all_reduce;
     const double bytes = practice_.gradient_bytes.value;
     add_sent(StepAxis::weights, reduction, real_of(held.dense) * bytes, reductions);

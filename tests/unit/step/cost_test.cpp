@@ -290,6 +290,26 @@ TEST_CASE("replicas send their gradients, and under ZeRO 1 gather their paramete
   CHECK(all.along(StepAxis::weights) == all.by_kind());
 }
 
+TEST_CASE(
+    "gradients of which there are no shards are summed up once a step, under ZeRO 2 and 3, too") {
+  const TinyStep tiny;
+  for (const int zero : {2, 3}) {
+    const auto sent = [&](int group, int micro_batches) {
+      const SentBytes all =
+          tiny.sent({.data = 4, .micro_batches = micro_batches, .zero = zero, .zero_group = group});
+      return all.along(StepAxis::replicas).at(static_cast<std::size_t>(CommKind::all_reduce));
+    };
+    CHECK(sent(1, 1) == Bytes(2 * 1352 * 4 * 3 / 4));
+    CHECK(sent(1, 3) == sent(1, 1));
+    CHECK(sent(2, 3) == 3 * sent(2, 1));
+  }
+  const auto exposed = [&](int zero) {
+    return tiny.cost({.data = 4, .micro_batches = 3, .zero = zero, .zero_group = 1})
+        .parts[StepPart::dp];
+  };
+  CHECK(exposed(2) == exposed(1));
+}
+
 TEST_CASE("stages of a pipeline clear whole gradients, whatever ZeRO cuts") {
   const TinyStep tiny;
   const auto optimizer = [&](int stages, int zero) {
