@@ -146,7 +146,8 @@ TEST_CASE("what an op with many launches puts behind a gate leaves room in a str
   c.layer.attention.problem.seq = 64;
   TrialRequest request = trial_of(c);
   std::size_t products = 0;
-  for (const StoredOp& stored : store(*request.forward).front().ops) {
+  const std::vector<StoredProgram> programs = store(*request.forward);
+  for (const StoredOp& stored : programs.front().ops) {
     products += stored.runs.size();
   }
   REQUIRE(products > 1024);
