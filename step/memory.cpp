@@ -134,17 +134,20 @@ class StepMemory {
     std::vector<HeldByChunk> held;
     std::vector<HeldByChunk> logits;
     bool ends = false;
+    bool has_head = false;
     for (int c = 0; c < plan_.virtual_stages; ++c) {
       const Stage& stage = stage_of(rank, c);
+      const std::size_t heads = (stage.ends ? 1 : 0) + stage.predictions;
       held.push_back(held_by(stage, most));
-      logits.push_back({.forward = stage.ends ? logits_waiting() : 0});
+      logits.push_back({.forward = static_cast<double>(heads) * logits_waiting()});
       ends = ends || stage.ends;
+      has_head = has_head || heads > 0;
     }
     add_states(most.weights, bytes);
     bytes.attention_buffers = buffers_;
     const double rows = real_of(request_.kind == StepKind::train ? local_.rows() : local_.batch);
-    if (ends) {
-      // One micro-batch's at the peak, and what the others leave.
+    if (has_head) {
+      // Those of one micro-batch and head at the peak, and what the others leave.
       const double others =
           request_.kind == StepKind::train ? most_in_flight(rank, logits) - logits_waiting() : 0;
       bytes.logits = capped(others + rows * vocabulary_part() * practice_.logit_bytes.value *

@@ -99,6 +99,11 @@ TEST_CASE("what predicts a further token has tables of its own where its stage h
   tiny.model.predict_layers = 1;
   constexpr std::int64_t predict = 744;
   CHECK(tiny.memory({.micro_batch = 1}).at(0).parameters == Bytes((weights + predict) * 2));
+  // And a loss, whose logits wait for the backward beside those of the other one's peak.
+  const Bytes two_losses = tiny.memory({.micro_batch = 1}).at(0).logits;
+  tiny.model.predict_layers = 0;
+  CHECK(two_losses == tiny.memory({.micro_batch = 1}).at(0).logits * (6 + 4) / 6);
+  tiny.model.predict_layers = 1;
   // Both layers on the first stage: the last one has head and prediction, and a copy of the table.
   const StepPlan plan{.pipeline = 2, .micro_batch = 1, .micro_batches = 4};
   const std::vector<MemoryBytes> stages = tiny.memory(plan);
