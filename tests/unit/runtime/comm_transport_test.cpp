@@ -317,6 +317,29 @@ TEST_CASE("A rank that says that it is at work is waited for, in meetings and fo
                       .run(3, body, {.deadlines = {.timeout = Seconds(3)}}));
 }
 
+TEST_CASE("A message is waited for from when it is wanted, whatever a device took before") {
+  const auto body = [](Transport& t) {
+    std::vector<std::byte> memory(8);
+    const Watch watch;
+    while (t.rank().value == 0 && watch.seconds() < 3) {
+      t.progress();
+      t.idle();
+    }
+    while (t.rank().value == 1 && watch.seconds() < 4) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    if (t.rank().value == 0) {
+      const auto op =
+          runtime::exchange(t, 0, {.to = Rank(), .from = Rank(1), .send = {}, .receive = {memory}});
+      runtime::finish(t, *op, "exchange");
+    } else {
+      test::wait_for(t, t.send(Rank(0), 0, memory));
+    }
+  };
+  REQUIRE_NOTHROW(runtime::transports::by_name("inproc", "test")
+                      .run(2, body, {.deadlines = {.timeout = Seconds(2.5)}}));
+}
+
 TEST_CASE("Ranks, tags and tickets that do not exist are our bugs") {
   const auto fails = [](const runtime::RankBody& body) {
     CHECK_THROWS_AS(run(2, body), InternalError);
