@@ -117,7 +117,7 @@ void add_gpus(const Arguments& arguments, const Job& job, const std::string& bef
   if (cluster == nullptr) {
     return;
   }
-  const int all = cluster->nodes() * cluster->gpus_per_node();
+  const int all = cluster->nodes() * job.gpus_of_node;
   if (cluster->nodes() == 1) {
     constexpr int few = 16;  // up to so many, every number is tried
     for (int more = job.request.gpus + 1; more < all; more = more < few ? more + 1 : 2 * more) {
@@ -171,11 +171,12 @@ void add_batches(const Arguments& arguments, const Job& job, std::vector<Change>
 }
 
 /// The least to move first.
-void add_offloads(const Arguments& arguments, std::vector<Change>& changes) {
+void add_offloads(const Arguments& arguments, const std::string& before,
+                  std::vector<Change>& changes) {
   for (const auto& [offload, what] :
        {std::pair("activations", "activations"), std::pair("optimizer", "the optimizer's states"),
         std::pair("all", "activations and the optimizer's states")}) {
-    changes.push_back({kinds::saving, fmt::format("{} in the host's memory", what),
+    changes.push_back({kinds::saving, fmt::format("{}{} in the host's memory", before, what),
                        arguments.with("offload", offload)});
   }
 }
@@ -232,7 +233,7 @@ std::vector<Change> changes_of(const Arguments& arguments, const Job& job) {
   const bool train = job.request.phase == StepPhase::train;
   add_batches(arguments, job, changes);
   if (train && !arguments.has("offload")) {
-    add_offloads(arguments, changes);
+    add_offloads(arguments, "", changes);
   }
   add_gpus(arguments, job, "", changes);
   // As engines round any checkpoint when they load it.
@@ -246,6 +247,9 @@ std::vector<Change> changes_of(const Arguments& arguments, const Job& job) {
                        arguments.with("global-batch", fmt::format("{}", job.request.gpus))});
   }
   if (open.line() != arguments.line()) {
+    if (train && !arguments.has("offload")) {
+      add_offloads(open, "nothing fixed, ", changes);
+    }
     add_gpus(open, job, "nothing fixed, ", changes);
     add_nodes(open, job, "nothing fixed, ", changes);
   }
@@ -360,11 +364,10 @@ Neighbours first_that_fits(const Arguments& arguments, const Job& job, const Wat
 std::optional<Neighbour> faster_on_fewer(const Arguments& arguments, const Job& job,
                                          const PlanResult& result, const Watch& watch) {
   const Candidate& best = result.candidates.front();
-  const sim::Cluster& cluster = *job.request.cluster;
-  const int per_node = cluster.gpus_per_node();
+  const int per_node = job.gpus_of_node;
   const HeadPolicy heads = best.plan.attention.heads;
-  const bool uneven = job.request.gpus % cluster.nodes() != 0 || heads == HeadPolicy::pad ||
-                      heads == HeadPolicy::uneven;
+  const bool uneven = (job.request.gpus > per_node && job.request.gpus % per_node != 0) ||
+                      heads == HeadPolicy::pad || heads == HeadPolicy::uneven;
   if (!uneven || job.request.gpus == 1 || job.request.objective != Objective::time ||
       arguments.get("seq", "") == "max") {
     return std::nullopt;

@@ -18,6 +18,7 @@ namespace spp::cli {
 struct Job {
   Request request;
   std::unique_ptr<sim::Cluster> cluster;  // request.cluster; none if no machine was given
+  int gpus_of_node = 0;                   // that there are; the cluster may have fewer of each
   std::unique_ptr<StackSpec> stack;       // request.stack, unless sp-plan's; request.practice
   std::optional<Profile> profile;         // --profile
   int denoising_steps = 0;                // of an image or a video; 0: this is no such step

@@ -86,6 +86,7 @@ void Reader::machine(MachineNeed need) {
   const bool evenly = !of_each && !spec.host && !spec.device && nodes > 1 && gpus % nodes == 0 &&
                       gpus / nodes < per_node;
   list_constants(spec);
+  job_.gpus_of_node = per_node;
   request().gpus = gpus;
   if (of_each) {
     const int each = gpus / nodes;

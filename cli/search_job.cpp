@@ -45,10 +45,11 @@ std::string no_legal_plan(const Request& request, const PlanResult& result) {
   if (result.rejected.empty()) {
     return text + ": no strategy uses these degrees";
   }
-  // That a framework lacks a strategy, or a strategy the phase, says less than why the others will
-  // not do.
+  // That a framework lacks a strategy, a strategy the phase, or a plan the stages that --pipeline
+  // means, says less than why the others will not do.
   const auto told = std::ranges::find_if(result.rejected, [](const Rejected& r) {
-    return r.rule != "framework" && r.rule != "phase";
+    const bool without_stages = r.rule == "pipeline" && r.plan.pipeline == 1;
+    return r.rule != "framework" && r.rule != "phase" && !without_stages;
   });
   const Rejected& one = told != result.rejected.end() ? *told : result.rejected.front();
   return text + fmt::format(": {} rejected, {} ({}) because of {}: {}", result.rejected.size(),

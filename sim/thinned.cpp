@@ -107,7 +107,8 @@ MachineSpec part_of_node(MachineSpec machine, int gpus) {
     if (nics % all == 0 && (nics / all) > 0 && gpus % (nics / all) == 0) {
       inter.nics.value = nics / all;
     } else {
-      inter.rate_per_nic.value = Bandwidth(inter.rate().value() * gpus / all);
+      inter.rate_per_nic.value =
+          inter.rate() * (static_cast<double>(inter.nics.value) * gpus / all);
       inter.nics.value = 1;
       inter.transport.most.reset();
     }

@@ -109,7 +109,7 @@ WhyNot rank_order_rule(const StepPlan& plan) {
   }
   return {"rank-order",
           fmt::format("{} deals out the ranks of a sequence, of which there are {} of {}: block, "
-                      "or tp, dp and pp of 1",
+                      "or tp, dp, pp and cfg of 1",
                       to_string(plan.attention.rank_order), plan.sequence(), plan.world())};
 }
 

@@ -304,7 +304,7 @@ Bytes cut_bytes(const TensorOps& ops, const LocalTokens& local) {
   }
   const RowBytes inputs = bytes_of(shapes, {.tensors = kept_by(inside, put_off),
                                             .statistics = std::vector<bool>(ops.ops.size())});
-  return inputs.tokens + inputs.text + gradients.tokens;
+  return inputs.tokens + inputs.text + gradients.tokens + gradients.text;
 }
 
 Bytes scattered_sums(const TensorOps& ops, const LocalTokens& local) {

@@ -37,11 +37,13 @@ void add_seconds(Side& side, const JsonView& object, std::string_view prefix) {
   }
 }
 
-/// What work it is of, and what plan of it. Earlier versions did not say all of it.
+/// What work it is of, and what plan of it. Earlier versions did not say all of it, and what a
+/// search was free to choose is null.
 void add_asked(Side& side, const JsonView& request, const JsonView& plan) {
   for (const char* key : {"model", "heads", "kv_heads", "head_dim", "attention", "mask", "dtype",
                           "seq", "batch", "phase"}) {
-    if (const auto said = request.value().find(key); said != request.value().end()) {
+    if (const auto said = request.value().find(key);
+        said != request.value().end() && !said->is_null()) {
       side.asked[key] = *said;
     }
   }
@@ -53,6 +55,7 @@ void add_asked(Side& side, const JsonView& request, const JsonView& plan) {
 void read_layer(Side& side, const JsonView& root) {
   side.what = "predicted";
   add_asked(side, root.at("request"), root.at("plan"));
+  side.asked["scope"] = root.at("scope").value();
   for (const JsonView& phase : root.at("phases").elements()) {
     Side one;
     add_seconds(one, phase, "");

@@ -171,9 +171,11 @@ void export_plan_command(const Arguments& given, Output& output) {
   const Candidate wanted = wanted_of(job, f);
   Exported result = exported(f, job.request, wanted);
   if (wanted.simulated && !wanted.predicted.fits) {
-    const std::string why = does_not_fit(job, wanted.plan, wanted.predicted);
+    const std::string why = does_not_fit(job, wanted.plan, wanted.predicted, &f);
     output.warn({why});
-    result.snippet.notes.push_back(why + ".");
+    if (result.cannot.empty()) {  // else another plan's text is shown
+      result.snippet.notes.push_back(why + ".");
+    }
   }
 
   Json doc = document("export");

@@ -302,7 +302,7 @@ TEST_CASE("a wrong degree is refused with one line that names the place") {
       {"simulate --model llama-3.1-8b --seq 4K --topology dgx-h100 --ulysses 4 --dp 2 --rank-order "
        "cyclic",
        "--rank-order: cyclic deals out the ranks of a sequence, of which there are 4 of 8: block, "
-       "or tp, dp and pp of 1"},
+       "or tp, dp, pp and cfg of 1"},
       {"plan --heads 8 --seq 4K --topology dgx-h100 --tp 2",
        "--tp: 2 around one attention call; a whole step of a --model has such degrees"},
       {"plan --heads 8 --seq 4K --topology dgx-h100 --dp 2", "--dp: 2 around one attention call"},

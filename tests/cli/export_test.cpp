@@ -132,6 +132,11 @@ TEST_CASE("a plan that does not fit is said to, with what would save enough, and
   const Result fits = sp_plan(line + " --zero 3 --recompute full");
   CHECK(fits.code == 0);
   CHECK(fits.err.empty());
+  // Of what would save enough, what the framework can do.
+  const Result selective = sp_plan(
+      "export --framework accelerate --model llama-3.1-8b --seq 80K --ulysses 8 --topology "
+      "dgx-h100");
+  CHECK_THAT(selective.err, ContainsSubstring("with --recompute full it fits"));
 }
 
 TEST_CASE(

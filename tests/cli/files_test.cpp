@@ -167,6 +167,21 @@ TEST_CASE("compare tells other masks, batches and heads apart") {
   }
 }
 
+TEST_CASE("compare takes no offence at what a search was free to choose, but at other scopes") {
+  const TempDir dir;
+  const auto file = [&](const std::string& name) { return (dir.path() / name).string(); };
+  const std::string model = " --model llama-3.1-8b --seq 8K --topology dgx-h100 --gpus 8 ";
+  REQUIRE(sp_plan("plan --quiet --global-batch 8 -o " + file("plan.json") + model).code == 0);
+  REQUIRE(sp_plan("simulate --plan " + file("plan.json") + " -o " + file("one.json")).code == 0);
+  CHECK(sp_plan("compare " + file("plan.json") + " " + file("one.json")).err.empty());
+  for (const std::string scope : {"layer", "step"}) {
+    REQUIRE(sp_plan("simulate --ulysses 8 --scope " + scope + " -o " + file(scope) + model).code ==
+            0);
+  }
+  CHECK_THAT(sp_plan("compare " + file("layer") + " " + file("step")).err,
+             ContainsSubstring("scope \"layer\" and \"step\""));
+}
+
 TEST_CASE("a simulated layer has a page, and is compared by phase") {
   const TempDir dir;
   const std::string layer = (dir.path() / "layer.json").string();

@@ -466,6 +466,11 @@ TEST_CASE("that fewer GPUs take less time is said, with the command") {
   CHECK_THAT(fewer["command"].get<std::string>(), ContainsSubstring("--gpus 8"));
   CHECK_THAT(sp_plan(line + "9 --table").out, ContainsSubstring("8 GPUs would take "));
   CHECK(document_of(sp_plan(line + "8"))["fewer_gpus"].is_null());
+  // Six on each of two nodes of eight.
+  const Json twelve = document_of(
+      sp_plan("plan --quiet --heads 32 --kv-heads 8 --seq 16K --gpu a100-80g-sxm --inter "
+              "ib:1x100Gb/s --gpus 12"));
+  CHECK(twelve["fewer_gpus"]["change"] == "8 GPUs");
 }
 
 TEST_CASE("all that can be offloaded is offloaded under one word") {

@@ -52,6 +52,16 @@ TEST_CASE("what GPUs share is divided between the groups") {
              WithinRel(cluster.machine().host_bridge->value.value() / 2));
 }
 
+TEST_CASE("GPUs of a node have their part of all its cards, of how many it may be") {
+  MachineSpec three = whole("p4d", 1).machine();  // eight GPUs
+  const double rate = three.inter->rate().value() * static_cast<double>(three.inter->nics.value);
+  three.inter->rate_per_nic.value = Bandwidth(rate / 2);
+  three.inter->nics.value = 2;
+  three.inter->gpus_per_nic.value = 4;
+  const InterSpec part = *sim::part_of_node(three, 6).inter;
+  CHECK_THAT(part.rate().value() * static_cast<double>(part.nics.value), WithinRel(rate * 6 / 8));
+}
+
 TEST_CASE("a stride of one is the cluster itself") {
   const sim::Cluster cluster = whole("p4d", 2);
   const sim::Cluster same = sim::thinned(cluster, 1, 16);
