@@ -25,8 +25,8 @@ struct Seen {
   std::atomic<int> gemm_heuristics{0};  // that cuBLASLt was asked for
   std::atomic<int> gemm_sms{0};         // that the last of them was for
   /// Calls that would have waited for a device while work on it waits for somebody else: memory
-  /// that is taken or given back, kernels that are loaded, work for a queue that is full. On a GPU
-  /// each of them is slow at best, and where the somebody else waits for this thread, it never
+  /// that is taken or given back, kernels that are loaded, work for a queue that stays full. On a
+  /// GPU each of them is slow at best, and where the somebody else waits for this thread, it never
   /// ends.
   std::atomic<int> late_calls{0};
   std::atomic<int> primary_contexts{0}, green_contexts{0};
@@ -117,7 +117,6 @@ class Queue {
   Queue& operator=(const Queue&) = delete;
   ~Queue();
   void push(std::function<void()> task);
-  [[nodiscard]] bool full();
 
  private:
   static constexpr std::size_t depth = 1024;
