@@ -1,3 +1,4 @@
+// Reading and writing share how a failure is told, hence one file.
 #include "base/file.hpp"
 
 #include "base/error.hpp"

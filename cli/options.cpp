@@ -1,3 +1,4 @@
+// One table, hence one file.
 #include "cli/options.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// What programs declare, before and after: both walk over the same homes, hence one file.
 #include "schedule/postcondition.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// One list of cases, hence one file.
 #include "tests/conformance/layer_cases.hpp"
 
 #include "parallel/attention/attention_mesh.hpp"

@@ -1,3 +1,4 @@
+// Mirrors one header, hence one file.
 #include "regress/predict.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// Mirrors one header, hence one file.
 #include "step/memory.hpp"
 
 #include "tests/support/catch.hpp"

@@ -1,3 +1,4 @@
+// Mirrors one header, hence one file.
 #include "base/error.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
