@@ -49,14 +49,13 @@ std::vector<int> units_of(const Model& model, const StepPlan& plan, const StepPr
   return units;
 }
 
-/// As the graph's attentions are: by the model's masks, over the request's documents, with sinks or
-/// without.
-void attend_as(Problem& problem, const Graph& graph, const std::vector<LayerMask>& masks) {
+/// As the graph's attentions are: by their masks, with sinks or without.
+void attend_as(Problem& problem, const Graph& graph, const std::vector<LayerMask>& masks,
+               const Request& request) {
   problem.sinks = GraphIndex(graph).sink_of(0) >= 0;
-  const Mask asked = problem.mask;
   for (std::size_t i = 0; i < masks.size(); ++i) {
     Mask& mask = i == 0 ? problem.mask : problem.other_masks.emplace_back();
-    mask = masks[i].over(problem.seq, asked.document_ends);
+    mask = mask_of(masks[i], request);
   }
 }
 
@@ -125,7 +124,7 @@ LayerQuestion step_question(const Request& request, const StepPlan& plan) {
                                   counts)
                     : ""));
   }
-  attend_as(question.problem, question.graph.graph, question.graph.masks);
+  attend_as(question.problem, question.graph.graph, question.graph.masks, request);
   question.problem.batch = plan.micro_batch;
   expect_scheduled(request, plan, "a step",
                    why_not_step(question.graph, question.problem, question.plan, question.build));
@@ -153,7 +152,7 @@ LayerQuestion layer_question(const Request& request, const StepPlan& plan) {
     question.notes.emplace_back(
         "the schedule is given heads of the cached tokens, which plans project up from latents");
   }
-  attend_as(question.problem, question.graph.graph, {first.mask});
+  attend_as(question.problem, question.graph.graph, {first.mask}, request);
   question.problem.batch = plan.micro_batch;
   if (!question.graph.graph.routing.empty()) {
     throw InputError("--scope",

@@ -26,8 +26,10 @@ AttentionCost::Pass attention_pass(const std::optional<sim::Simulation>& simulat
   const Breakdown& b = simulation->breakdown;
   return {.kernels = b.attention,
           .small = b.other_kernels,
-          .exposed = b.exposed + b.imbalance,  // whatever attention's ranks wait for
+          .exposed = b.exposed,
           .hidden = b.hidden,
+          .imbalance = b.imbalance,
+          .links = simulation->links,
           .issue = simulation->issue,
           .sent = sent_in(*simulation)};
 }
@@ -65,14 +67,20 @@ std::vector<Dispatcher> dispatchers_of(const Request& request) {
   return {Dispatcher::all_to_all, Dispatcher::all_gather};
 }
 
+Mask mask_of(const LayerMask& layers, const Request& request) {
+  const Mask& asked = request.problem.mask;
+  return layers == request.model->mask ? asked
+                                       : layers.over(request.problem.seq, asked.document_ends);
+}
+
 Problem problem_of(const LayerRun& run, const Request& request) {
   Problem problem = request.problem;
   if (run.mask.chunk > 0 && problem.cached > 0) {
     // Chunks behind a cache no schedule has: a window of as many tokens is seen, up to twice as
     // many keys.
     problem.mask = {.kind = MaskKind::window, .window = run.mask.chunk};
-  } else if (run.mask != request.model->mask) {
-    problem.mask = run.mask.over(problem.seq, problem.mask.document_ends);
+  } else {
+    problem.mask = mask_of(run.mask, request);
   }
   problem.kv_heads = run.heads.count;
   problem.head_dim = run.heads.dim;

@@ -101,6 +101,8 @@ class StepEvaluator {
 /// The problem of one tensor rank's attention call, of `whole`: the request's, or of a kind of
 /// layers (problem_of).
 Problem attention_problem(const Request& request, const StepPlan& plan, const Problem& whole);
+/// What such layers see of the request's tokens: what the request says, or their own part.
+Mask mask_of(const LayerMask& layers, const Request& request);
 /// Attention of a kind of layers before it is split: what the request says, with the layers' own
 /// window or chunks, if they have such, and their heads.
 Problem problem_of(const LayerRun& run, const Request& request);

@@ -66,6 +66,7 @@ struct LayersCost {
 /// What stands on a virtual stage.
 struct StageKinds {
   std::vector<std::int64_t> layers;  // by kind
+  std::int64_t own_mask = 0;         // of these, such as attend as the request says
   bool embeds = false, ends = false;
 };
 
@@ -79,7 +80,7 @@ class Space {
         dispatchers_(dispatchers_of(request)),
         train_(request.phase == StepPhase::train) {
     for (const LayerRun& run : common_.layers({}).runs) {
-      own_mask_ += run.attends && run.mask == model_.mask ? run.layers : 0;
+      own_mask_ += has_own_mask(run) ? run.layers : 0;
     }
   }
 
@@ -315,7 +316,6 @@ class Space {
       return;  // its rules are listed
     }
     point.attention = attention.least;
-    point.calls = real_of(own_mask_ * point.micro_batches) / point.pipeline;
     for (const Recompute recompute : recomputations) {
       const bool wanted =
           train_ ? request_.step.recompute.value_or(recompute) == recompute &&
@@ -324,7 +324,8 @@ class Space {
                  : recompute == Recompute::none;
       if (wanted) {
         point.recompute = recompute;
-        point.around = seconds(point, cost);
+        point.mean = mean_work(point, cost);
+        point.most = most_work(point, plan, cost);
         point.memory = bytes(point, plan, cost);
         if (!loses(point, plan)) {
           space_.points.push_back(point);
@@ -344,23 +345,67 @@ class Space {
       StepPoint other = point;
       other.to_experts = plan.to_experts = way;
       const LayersCost& cost = layers_cost(other, plan);
-      return cost.most() < own && seconds(other, cost) < point.around &&
+      return cost.most() < own && mean_work(other, cost).around < point.mean.around &&
+             most_work(other, plan, cost).around < point.most.around &&
              bytes(other, plan, cost) <= point.memory;
     });
   }
 
   // ---- bounds
-  [[nodiscard]] double seconds(const StepPoint& point, const LayersCost& cost) const {
+  [[nodiscard]] bool has_own_mask(const LayerRun& run) const {
+    return run.attends && run.mask == model_.mask;
+  }
+  [[nodiscard]] RankWork mean_work(const StepPoint& point, const LayersCost& cost) const {
     const auto r = static_cast<std::size_t>(point.recompute);
-    const double micro_batch = cost.forward + (train_ ? cost.backward.at(r) : 0);
-    const double work = real_of(point.micro_batches) * micro_batch / point.pipeline;
-    const double chunk = std::max<double>(
-        0, real_of((model_.layers - 1) / (std::int64_t{point.pipeline} * point.virtual_stages)));
-    const double first =
-        point.order == "zero-bubble" || !train_ ? cost.layer_forward : cost.layer_both.at(r);
+    const double micro_batches = real_of(point.micro_batches) / point.pipeline;
     // A layout by hand may leave its last two stages without a layer.
     const int without = model_.predict_layers > 0 ? 2 : 0;
-    return work + std::max(0, point.pipeline - 1 - without) * chunk * first;
+    return {.around = micro_batches * (cost.forward + (train_ ? cost.backward.at(r) : 0)) +
+                      std::max(0, point.pipeline - 1 - without) * pass_of_chunk(point, cost),
+            .calls = micro_batches * real_of(own_mask_)};
+  }
+  /// Of the rank with most: it waits for the ranks before it.
+  [[nodiscard]] RankWork most_work(const StepPoint& point, const StepPlan& plan,
+                                   const LayersCost& cost) {
+    const std::vector<StageKinds>& stages = stage_kinds(plan);
+    const auto r = static_cast<std::size_t>(point.recompute);
+    const AttentionSeconds& attention = point.attention;
+    const double call =
+        attention.all + (point.recompute == Recompute::full ? attention.forward : 0);
+    const double micro_batches = real_of(point.micro_batches);
+    RankWork most;
+    double longest = -1;
+    for (int rank = 0; rank < point.pipeline; ++rank) {
+      RankWork work;
+      const auto add = [&](double n, const LayerCost& kind) {
+        work.around += n * micro_batches * (kind.forward + (train_ ? kind.backward.at(r) : 0));
+      };
+      for (int chunk = 0; chunk < point.virtual_stages; ++chunk) {
+        const StageKinds& stage = stages[static_cast<std::size_t>(chunk * point.pipeline + rank)];
+        for (std::size_t k = 0; k < stage.layers.size(); ++k) {
+          add(real_of(stage.layers[k]), cost.kinds[k]);
+        }
+        work.calls += micro_batches * real_of(stage.own_mask);
+        add(stage.embeds ? 1 : 0, cost.first);
+        add(stage.ends ? 1 : 0, cost.last);
+      }
+      const int before = model_.predict_layers > 0 ? std::max(0, rank - 2) : rank;
+      work.around += before * pass_of_chunk(point, cost);
+      if (const double all = work.around + work.calls * call; all > longest) {
+        longest = all;
+        most = work;
+      }
+    }
+    return most;
+  }
+  /// Seconds that a micro-batch spends on a stage before it comes to the next, and on its way back,
+  /// at least.
+  [[nodiscard]] double pass_of_chunk(const StepPoint& point, const LayersCost& cost) const {
+    const double layers = std::max<double>(
+        0, real_of((model_.layers - 1) / (std::int64_t{point.pipeline} * point.virtual_stages)));
+    return layers * (point.order == "zero-bubble" || !train_
+                         ? cost.layer_forward
+                         : cost.layer_both.at(static_cast<std::size_t>(point.recompute)));
   }
 
   /// Of the fullest rank.
@@ -454,7 +499,9 @@ class Space {
                          .embeds = stage.embeds,
                          .ends = stage.ends};
         for (std::int64_t i = stage.first; i < stage.first + stage.layers; ++i) {
-          ++kinds.layers[layers.kind_of[static_cast<std::size_t>(i)]];
+          const std::size_t kind = layers.kind_of[static_cast<std::size_t>(i)];
+          ++kinds.layers[kind];
+          kinds.own_mask += has_own_mask(layers.runs[kind]) ? 1 : 0;
         }
         at->second.push_back(std::move(kinds));
       }

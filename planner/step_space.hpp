@@ -2,7 +2,8 @@
 // least: seconds, and bytes of the fullest rank.
 //
 //   seconds >= micro-batches x (layers + ends + attention) / stages, as no rank is faster than the
-//   mean,
+//   mean, and >= the same of the rank with most work, which is the one with the head more often
+//   than not,
 //              + what a rank waits for its first micro-batch and behind its last one
 //   bytes   >= states, cut as far as the question allows, + what a stage keeps of the micro-batches
 //              that are on their way: of the fullest rank
@@ -14,6 +15,7 @@
 #include "planner/plan.hpp"
 #include "planner/step.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -31,6 +33,12 @@ struct AttentionSeconds {
   double forward = 0;  // of it
 };
 
+/// What a rank does in a step, at least.
+struct RankWork {
+  double around = 0;  // seconds without attention
+  double calls = 0;   // of attention
+};
+
 /// Degrees of a step; ZeRO and attention's own axes follow.
 struct StepPoint {
   int tensor = 1, sequence = 1, data = 1, pipeline = 1, virtual_stages = 1, expert = 1,
@@ -40,14 +48,14 @@ struct StepPoint {
   std::int64_t micro_batch = 1, micro_batches = 1;
   std::string_view order = "1f1b";
   Recompute recompute = Recompute::none;
-  double around = 0;           // seconds without attention, at least
-  double calls = 0;            // attention calls of a rank, on average
-  AttentionSeconds attention;  // of one, at least
+  RankWork mean, most;         // of all ranks, and of the one with most
+  AttentionSeconds attention;  // of one call, at least
   Bytes memory{};              // of its tensors, at least
   [[nodiscard]] double bound() const { return bound_with(attention); }
   /// If a call takes so long. Full recomputation runs its forward again.
   [[nodiscard]] double bound_with(const AttentionSeconds& call) const {
-    return around + calls * (call.all + (recompute == Recompute::full ? call.forward : 0));
+    const double all = call.all + (recompute == Recompute::full ? call.forward : 0);
+    return std::max(mean.around + mean.calls * all, most.around + most.calls * all);
   }
 };
 

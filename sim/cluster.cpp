@@ -12,6 +12,11 @@ int blocks(int gpus, int size) { return (gpus + size - 1) / size; }
 
 }  // namespace
 
+std::optional<std::size_t> level_of(LinkKind kind) {
+  const std::size_t level = static_cast<std::size_t>(kind) / 2;  // they come in pairs
+  return level < link_levels ? std::optional(level) : std::nullopt;
+}
+
 std::string_view to_string(LinkKind kind) {
   switch (kind) {
     case LinkKind::gpu_out:

@@ -38,6 +38,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -63,6 +64,34 @@ enum class LinkKind : std::uint8_t {
 };
 constexpr std::size_t link_kinds = 14;
 std::string_view to_string(LinkKind);
+
+/// Links of one kind, there and back, from a GPU's port to a leaf's uplinks.
+constexpr std::size_t link_levels = 6;
+/// Nothing: cores and memory.
+std::optional<std::size_t> level_of(LinkKind kind);
+
+/// By level: in which transfers take the busiest link, if they use it to capacity. What else moves
+/// there has to wait so long.
+class LinkSeconds {
+ public:
+  double& operator[](std::size_t level) { return of_[level]; }
+  double operator[](std::size_t level) const { return of_[level]; }
+  LinkSeconds& operator+=(const LinkSeconds& other) {
+    for (std::size_t i = 0; i < link_levels; ++i) {
+      of_[i] += other.of_[i];
+    }
+    return *this;
+  }
+  friend LinkSeconds operator*(double times, LinkSeconds s) {
+    for (double& seconds : s.of_) {
+      seconds *= times;
+    }
+    return s;
+  }
+
+ private:
+  std::array<double, link_levels> of_{};
+};
 
 struct Link {
   LinkKind kind = LinkKind::gpu_out;

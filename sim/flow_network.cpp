@@ -65,6 +65,7 @@ RouteId FlowNetwork::add_route(std::span<const Usage> usages, double rate_cap) {
       std::ranges::all_of(usages_of(route), [](const RouteUsage& u) { return u.coefficient == 1; });
   routes_.push_back(route);
   finish_at_.push_back(out_of_use);
+  volume_of_.push_back(0);
   return RouteId(routes_.size() - 1);
 }
 
@@ -127,8 +128,20 @@ void FlowNetwork::grow_known_routes() {
 void FlowNetwork::reserve(std::size_t routes, std::size_t usages, std::size_t flows) {
   routes_.reserve(routes);
   finish_at_.reserve(routes);
+  volume_of_.reserve(routes);
   usages_.reserve(usages);
   flows_.reserve(flows);
+}
+
+std::vector<double> FlowNetwork::volumes() const {
+  std::vector<double> volumes(links_.size());
+  for (std::size_t r = 0; r < routes_.size(); ++r) {
+    const auto first = usages_.begin() + routes_[r].first_usage;
+    for (auto usage = first; usage != first + routes_[r].usages; ++usage) {
+      volumes[usage->link] += usage->coefficient * volume_of_[r];
+    }
+  }
+  return volumes;
 }
 
 FlowId FlowNetwork::start(const FlowStart& flow) {
@@ -150,6 +163,7 @@ FlowId FlowNetwork::start(const FlowStart& flow) {
   route.head = route.flows == 0 ? slot : meld(route.head, slot);
   route.head_target = flows_[route.head].target;
   route.rate = unsolved;
+  volume_of_[r] += flow.volume;
   ++route.flows;
   ++active_flows_;
   if (is_alone(route)) {

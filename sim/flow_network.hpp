@@ -107,6 +107,8 @@ class FlowNetwork {
   /// order of start. The span is valid until the next call.
   std::span<const Completion> advance_to(Seconds t);
 
+  /// What all flows that were started take of each link.
+  [[nodiscard]] std::vector<double> volumes() const;
   [[nodiscard]] std::size_t active_flows() const { return active_flows_; }
   /// Rate of a running flow, volume it has left, and the use of a link, all at now().
   double rate(FlowId flow);
@@ -226,6 +228,7 @@ class FlowNetwork {
   std::vector<Filling> filling_;
   std::vector<RouteUsage> usages_;
   std::vector<Route> routes_;
+  std::vector<double> volume_of_;    // by route: of all flows that were started
   std::vector<double> finish_at_;    // by route: when its head ends; out_of_use (-1) without flows
   std::vector<Index> known_routes_;  // of route_for: open addressing, at most half full, none: free
   std::size_t known_count_ = 0;

@@ -70,6 +70,19 @@ RouteId FlowRoutes::route(int rank, const Traffic& flow, bool message) {
   return found;
 }
 
+LinkSeconds FlowRoutes::taken() const {
+  LinkSeconds taken;
+  const std::vector<double> volumes = network_.volumes();
+  for (std::size_t i = 0; i < link_ids_.size(); ++i) {
+    const Link& link = placement_.cluster().links()[i];
+    if (const auto level = level_of(link.kind); level && link_ids_[i].valid()) {
+      taken[*level] =
+          std::max(taken[*level], volumes[link_ids_[i].index()] / link.capacity.value());
+    }
+  }
+  return taken;
+}
+
 /// Adds a link of the cluster to `usages_`: its class, with what the whole orbit of the flow takes
 /// of each of its links.
 void FlowRoutes::use(LinkId link, double coefficient) {

@@ -32,6 +32,8 @@ class FlowRoutes {
   }
   /// From a simulated rank. `message`: point to point, not part of a collective.
   RouteId route(int rank, const Traffic& flow, bool message);
+  /// By all flows that were started.
+  [[nodiscard]] LinkSeconds taken() const;
 
  private:
   struct KnownRoute {

@@ -220,6 +220,27 @@ void lower_all_reduce(const Collective& op, const Shapes& shapes, const Placemen
   }
 }
 
+/// That the members in `self`'s node send over each link.
+std::map<LinkId, double> bytes_on_links(CommKind kind, const RankGroup& group, Rank self,
+                                        Bytes sent, const Placement& placement) {
+  std::map<LinkId, double> bytes;
+  LoweredComm lowered;
+  for (int i = 0; i < group.size; ++i) {
+    const Rank member = group.rank(i);
+    if (placement.node(member) != placement.node(self)) {
+      continue;
+    }
+    lower(kind, group, member, sent, placement, lowered);
+    for (const Traffic& flow : lowered.flows) {
+      const Path path = placement.cluster().path(placement.gpu(member), placement.gpu(flow.to));
+      for (const LinkId link : path.links()) {
+        bytes[link] += flow.bytes;
+      }
+    }
+  }
+  return bytes;
+}
+
 }  // namespace
 
 Placement::Placement(const Cluster& cluster, int ranks, RankOrder order)
@@ -265,6 +286,21 @@ void lower(CommKind kind, const RankGroup& group, Rank self, Bytes sent, const P
   }
 }
 
+LinkSeconds links_taken(CommKind kind, const RankGroup& group, Bytes sent,
+                        const Placement& placement) {
+  LinkSeconds taken;
+  if (group.size > 1 && sent.value() > 0) {
+    const Cluster& cluster = placement.cluster();
+    for (const auto& [id, bytes] : bytes_on_links(kind, group, group.rank(0), sent, placement)) {
+      const Link& link = cluster.links()[id.index()];
+      if (const auto level = level_of(link.kind)) {
+        taken[*level] = std::max(taken[*level], bytes / link.capacity.value());
+      }
+    }
+  }
+  return taken;
+}
+
 Seconds shared_links_time(CommKind kind, const RankGroup& group, Rank self, Bytes sent,
                           const Placement& placement) {
   const Cluster& cluster = placement.cluster();
@@ -274,26 +310,12 @@ Seconds shared_links_time(CommKind kind, const RankGroup& group, Rank self, Byte
           shared, [&](LinkKind k) { return cluster.link(k, placement.gpu(self)).valid(); })) {
     return Seconds(0);
   }
-  std::map<LinkId, double> bytes;
-  LoweredComm lowered;
-  for (int i = 0; i < group.size; ++i) {
-    const Rank member = group.rank(i);
-    if (placement.node(member) != placement.node(self)) {
-      continue;
-    }
-    lower(kind, group, member, sent, placement, lowered);
-    for (const Traffic& flow : lowered.flows) {
-      const Path path = cluster.path(placement.gpu(member), placement.gpu(flow.to));
-      for (const LinkId link : path.links()) {
-        if (std::ranges::find(shared, cluster.links()[link.index()].kind) != shared.end()) {
-          bytes[link] += flow.bytes;
-        }
-      }
-    }
-  }
   double busiest = 0;
-  for (const auto& [link, passed] : bytes) {
-    busiest = std::max(busiest, passed / cluster.links()[link.index()].capacity.value());
+  for (const auto& [id, bytes] : bytes_on_links(kind, group, self, sent, placement)) {
+    const Link& link = cluster.links()[id.index()];
+    if (std::ranges::find(shared, link.kind) != shared.end()) {
+      busiest = std::max(busiest, bytes / link.capacity.value());
+    }
   }
   return Seconds(busiest);
 }

@@ -92,6 +92,10 @@ Seconds shared_links_time(CommKind kind, const RankGroup& group, Rank self, Byte
 Seconds leaf_time(CommKind kind, const RankGroup& group, Rank self, Bytes sent,
                   const Placement& placement);
 
+/// What a collective takes of the links of a node, that of the group's first member.
+LinkSeconds links_taken(CommKind kind, const RankGroup& group, Bytes sent,
+                        const Placement& placement);
+
 /// Members of the group of a collective, and the time it takes when it has the network for itself:
 /// a closed form of the same lowering, as fast as the busiest link that its members share allows.
 /// `sent` = bytes that each rank sends in the call.

@@ -563,6 +563,7 @@ class Engine {
     s.critical = critical->rank;
     s.breakdown = account.breakdown();
     s.issue = Seconds(critical->host);
+    s.links = routes_.taken();
     s.sent = account.sent();
     s.sent_on = account.sent_on();
     s.bottlenecks = account.bottlenecks();

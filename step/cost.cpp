@@ -217,8 +217,8 @@ class StepClock {
     std::vector<LayerWork> work;
     for (const auto& [layer, layers] : layers_of(stage)) {
       work.insert(work.end(), static_cast<std::size_t>(layers),
-                  {.forward = layer->forward_time,
-                   .backward = layer->backward_time,
+                  {.forward = {.seconds = layer->forward_time, .links = layer->forward.links},
+                   .backward = {.seconds = layer->backward_time, .links = layer->backward.links},
                    .weights = layer->moves});
     }
     return work;
@@ -247,38 +247,44 @@ class StepClock {
     return plan_.zero == 3 && plan_.pipeline == 1 && plan_.can_shard(*request_.model);
   }
 
-  [[nodiscard]] double gather(const HeldWeights& held, double pieces) const {
+  [[nodiscard]] WeightTransfer gather(const HeldWeights& held, double pieces) const {
     const ParameterBytes bytes = parameters_of(held);
-    return in_pieces(StepAxis::weights, CommKind::all_gather, bytes.dense, pieces) +
-           in_pieces(StepAxis::expert_weights, CommKind::all_gather, bytes.experts, pieces);
+    WeightTransfer all = in_pieces(StepAxis::weights, CommKind::all_gather, bytes.dense, pieces);
+    all += in_pieces(StepAxis::expert_weights, CommKind::all_gather, bytes.experts, pieces);
+    return all;
   }
   [[nodiscard]] ParameterBytes parameters_of(const HeldWeights& held) const {
     return parameter_bytes(held, plan_.format, request_.kind, practice_);
   }
   /// Of a layer.
-  [[nodiscard]] double reduce(const HeldWeights& held, bool scatter) const {
+  [[nodiscard]] WeightTransfer reduce(const HeldWeights& held, bool scatter) const {
     const double bytes = practice_.gradient_bytes.value;
     const double bucket = practice_.gradient_bucket.value.as_double();
-    const double all = real_of(held.all()) * bytes;
-    const double pieces = scatter && plan_.zero < 3 && practice_.zero_pieces.value > 0
-                              ? practice_.zero_pieces.value
-                          : bucket > 0 ? std::max(1.0, std::round(all / bucket))
-                                       : 1;
+    const double pieces =
+        scatter && plan_.zero < 3 && practice_.zero_pieces.value > 0 ? practice_.zero_pieces.value
+        : bucket > 0 ? std::max(1.0, std::round(real_of(held.all()) * bytes / bucket))
+                     : 1;
     const CommKind kind = scatter ? CommKind::reduce_scatter : CommKind::all_reduce;
     const double dense = real_of(held.dense) * bytes;
-    const double shards =
-        in_pieces(StepAxis::weights, kind, dense, pieces) +
-        in_pieces(StepAxis::expert_weights, kind, real_of(held.experts) * bytes, pieces);
-    const double copies =
+    WeightTransfer all = in_pieces(StepAxis::weights, kind, dense, pieces);
+    all += in_pieces(StepAxis::expert_weights, kind, real_of(held.experts) * bytes, pieces);
+    const double shards = all.seconds;
+    const WeightTransfer copies =
         in_pieces(StepAxis::replicas, CommKind::all_reduce, dense / plan_.shards(), pieces);
-    // Shards of one layer are summed over their copies, on a stream of its own, while the next
-    // one's are reduced (FSDPCommContext in PyTorch's fully_shard).
-    return plan_.zero >= 2 ? std::max(shards, copies) : shards + copies;
+    all += copies;
+    if (plan_.zero >= 2) {
+      // Shards of one layer are summed over their copies, on a stream of its own, while the next
+      // one's are reduced (FSDPCommContext in PyTorch's fully_shard).
+      all.seconds = std::max(shards, copies.seconds);
+    }
+    return all;
   }
-  /// Seconds of a collective in pieces, one after the other.
-  [[nodiscard]] double in_pieces(StepAxis axis, CommKind kind, double bytes, double pieces) const {
-    return pieces *
-           links_.collective(axis, kind, Bytes(static_cast<std::int64_t>(bytes / pieces))).count();
+  /// A collective in pieces, one after the other.
+  [[nodiscard]] WeightTransfer in_pieces(StepAxis axis, CommKind kind, double bytes,
+                                         double pieces) const {
+    const Bytes piece(static_cast<std::int64_t>(bytes / pieces));
+    return {.seconds = pieces * links_.collective(axis, kind, piece).count(),
+            .links = pieces * links_.taken(axis, kind, piece)};
   }
 
   /// Whether the embedding's table is on a second stage, too, with which the first one all-reduces
@@ -392,6 +398,14 @@ class StepClock {
     }
   }
 
+  /// The backwards of a rank, of one micro-batch.
+  [[nodiscard]] LayerPass backwards_of(int rank) const {
+    PassTime all;
+    for (int c = 0; c < plan_.virtual_stages; ++c) {
+      all += backward_[stage_of(rank, c)];
+    }
+    return {.seconds = all.total(), .links = all.links};
+  }
   /// A rank behind its last micro-batch: what of its gradients nothing hides, and what they slow.
   struct Finish {
     double end = 0, exposed = 0, slowed = 0, beside = 0;
@@ -407,10 +421,11 @@ class StepClock {
       }
     }
     const double behind = practice_.gradients_hidden.value;
+    const double left = move_gradients(reductions_, behind > 0 ? 0 : walked.end(), walked.end(),
+                                       backwards_of(rank));
     if (timeline_ != nullptr) {
-      record(rank, walked, behind > 0 ? 0 : walked.end());
+      record(rank, walked);
     }
-    const double left = left_over(reductions_, walked.end());
     const double exposed = behind * left + (1 - behind) * all;
     const double beside = std::max(0.0, all - exposed);
     const double slowed = practice_.slowdown.value * beside;
@@ -452,7 +467,7 @@ class StepClock {
         std::max(0.0, ends_ - own.exposed - own.slowed - rank.busy - rank.sending);
   }
 
-  void record(int rank, const PipelineRank& walked, double gradients_from) {
+  void record(int rank, const PipelineRank& walked) {
     const auto parts = [&](const StageOp& op) {
       const std::size_t s = stage_of(rank, op.chunk);
       return op.work == StageWork::forward    ? forward_[s].parts
@@ -460,7 +475,7 @@ class StepClock {
                                               : StepSeconds();
     };
     timeline_->add(shape_, rank, walked, times().message, parts);
-    timeline_->add(rank, reductions_, gradients_from);
+    timeline_->add(rank, reductions_);
   }
   /// Gradients leave when the backward of their layer in the last micro-batch ends (shards of them
   /// under stage 2 without a pipeline: in every one).
@@ -493,8 +508,8 @@ class StepClock {
           total > 0 ? layer.backward_time / total * (interval.end - interval.begin) : 0;
       for (std::int64_t left = layers[i].layers; left > 0; --left) {
         at += takes;
-        reductions_.push_back({.ready = at, .seconds = layer.moves.reduce});
-        all += layer.moves.reduce;
+        reductions_.push_back({.ready = at, .transfer = layer.moves.reduce});
+        all += layer.moves.reduce.seconds;
       }
     }
   }
@@ -547,7 +562,7 @@ class StepClock {
       const double pieces = std::max({1.0, practice_.zero_pieces.value * layers_on(r), by_rank});
       const bool once =
           plan_.zero == 1 || plan_.zero == 2 || (plan_.zero == 3 && !sharded_layers());
-      gathered = std::max(gathered, once ? gather(held, pieces) : 0);
+      gathered = std::max(gathered, once ? gather(held, pieces).seconds : 0);
     }
     cost_.parts[StepPart::optimizer] += longest;
     return gathered;

@@ -142,8 +142,9 @@ class LinearClock {
 
   void collective(AttentionCost::Pass& pass, CommKind kind, Bytes tensor) const {
     const Bytes sent = tensor * (ranks_ - 1) / ranks_;
-    pass.exposed +=
-        sim::collective_time(kind, {.first = 0, .stride = 1, .size = ranks_}, sent, placement_);
+    const RankGroup all{.first = 0, .stride = 1, .size = ranks_};
+    pass.exposed += sim::collective_time(kind, all, sent, placement_);
+    pass.links += sim::links_taken(kind, all, sent, placement_);
     pass.sent.at(axis_, kind) += sent;
   }
 

@@ -83,6 +83,24 @@ Seconds StepLinks::collective(StepAxis axis, CommKind kind, Bytes tensor) const 
   return at->second;
 }
 
+sim::LinkSeconds StepLinks::taken(StepAxis axis, CommKind kind, Bytes tensor) const {
+  const int n = size(axis);
+  if (n == 1) {
+    return {};
+  }
+  GroupTimes::View& view = *axes_[index(axis)].view;
+  // Of all-reduces, whatever their algorithm, what rings pass.
+  const CommKind passed = kind == CommKind::all_reduce ? CommKind::reduce_scatter : kind;
+  const auto [at, fresh] = view.taken.try_emplace(passed);
+  if (fresh) {
+    constexpr Bytes probe(1LL << 40);
+    const sim::Placement placement(view.cluster, n, RankOrder::block);
+    at->second = 1 / probe.as_double() *
+                 sim::links_taken(passed, {.first = 0, .stride = 1, .size = n}, probe, placement);
+  }
+  return sent(axis, kind, tensor).as_double() * at->second;
+}
+
 Seconds StepLinks::message(Bytes bytes) const {
   if (size(StepAxis::stages) == 1) {
     return Seconds(0);

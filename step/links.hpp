@@ -26,6 +26,7 @@ class GroupTimes {
   struct View {
     sim::Cluster cluster;
     std::map<std::pair<CommKind, std::int64_t>, Seconds> times;  // by bytes of a tensor
+    std::map<CommKind, sim::LinkSeconds> taken;                  // by a byte that a rank sends
   };
   /// As `size` ranks at a stride see it; InputError if they cannot be on it (sim/thinned.hpp). It
   /// lives as long as this.
@@ -46,6 +47,8 @@ class StepLinks {
   /// A collective on a tensor of so many bytes: gathered, before it is scattered, what one rank
   /// brings to an all-to-all, what is reduced.
   [[nodiscard]] Seconds collective(StepAxis axis, CommKind kind, Bytes tensor) const;
+  /// What it takes of links meanwhile.
+  [[nodiscard]] sim::LinkSeconds taken(StepAxis axis, CommKind kind, Bytes tensor) const;
   /// A message to the next stage.
   [[nodiscard]] Seconds message(Bytes bytes) const;
   /// Bytes that a rank sends to others in it.

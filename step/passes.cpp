@@ -203,6 +203,7 @@ class PassClock {
     time_.parts[tensor ? StepPart::tp : StepPart::ep] += times_[i] - hidden;
     time_.parts[StepPart::gemm] += costs_.practice->slowdown.value * hidden;
     time_.hidden += hidden;
+    time_.links += costs_.links->taken(axis, transfer.kind, moved(transfer));
     around_.sent.at(axis, transfer.kind) +=
         costs_.links->sent(axis, transfer.kind, moved(transfer));
     const bool exchange = axis == StepAxis::expert && transfer.kind == CommKind::all_to_all;
@@ -276,6 +277,7 @@ PassTime& PassTime::operator+=(const PassTime& other) {
   parts += other.parts;
   weight_gradients += other.weight_gradients;
   hidden += other.hidden;
+  links += other.links;
   return *this;
 }
 
@@ -283,6 +285,7 @@ PassTime operator*(double times, PassTime pass) {
   pass.parts = times * pass.parts;
   pass.weight_gradients *= times;
   pass.hidden *= times;
+  pass.links = times * pass.links;
   return pass;
 }
 
@@ -295,9 +298,10 @@ PassTime PassAround::time_with(const AttentionCost* attention) const {
   const auto add = [&](int calls, const AttentionCost::Pass& cost) {
     parts[StepPart::attention] += calls * cost.kernels.count();
     parts[StepPart::elementwise] += calls * cost.small.count();
-    parts[StepPart::cp] += calls * cost.exposed.count();
+    parts[StepPart::cp] += calls * (cost.exposed + cost.imbalance).count();
     issued += calls * cost.issue.count();
     result.hidden += calls * cost.hidden.count();
+    result.links += calls * cost.links;
   };
   if (attention != nullptr) {
     add(forwards, attention->forward);

@@ -55,6 +55,8 @@ class StepSeconds {
 struct AttentionCost {
   struct Pass {
     Seconds kernels{}, small{}, exposed{}, hidden{};
+    Seconds imbalance{};  // waiting for ranks that still compute
+    sim::LinkSeconds links;
     Seconds issue{};  // that the host takes for its ops; it runs ahead of the kernels of a pass
     SentBytes sent;
   };
@@ -67,6 +69,7 @@ struct PassTime {
   StepSeconds parts;
   double weight_gradients = 0;  // of it: what a cut backward can put off
   double hidden = 0;            // transfers behind kernels
+  sim::LinkSeconds links;       // of all transfers
   [[nodiscard]] double total() const { return parts.total(); }
   PassTime& operator+=(const PassTime& other);
   friend PassTime operator*(double times, PassTime pass);

@@ -99,8 +99,9 @@ class SparseClock {
   }
   void collective(AttentionCost::Pass& pass, CommKind kind, Bytes all) const {
     const Bytes sent = all * (ranks_ - 1) / ranks_;
-    pass.exposed +=
-        sim::collective_time(kind, {.first = 0, .stride = 1, .size = ranks_}, sent, placement_);
+    const RankGroup ranks{.first = 0, .stride = 1, .size = ranks_};
+    pass.exposed += sim::collective_time(kind, ranks, sent, placement_);
+    pass.links += sim::links_taken(kind, ranks, sent, placement_);
     pass.sent.at(StepAxis::ring, kind) += sent;
   }
   /// Of the whole sequence; those of one token are its key.

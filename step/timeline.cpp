@@ -73,17 +73,15 @@ void StepTimeline::add(const PipelineShape& shape, int stage, const PipelineRank
   }
 }
 
-void StepTimeline::add(int stage, std::span<const Reduction> reductions, double from) {
+void StepTimeline::add(int stage, std::span<const Reduction> reductions) {
   for (const Reduction& r : reductions) {
-    if (r.seconds > 0) {
-      from = std::max(from, r.ready);
+    if (r.end > r.begin) {
       events.push_back({.stage = stage,
                         .stream = StepStream::weights,
                         .kind = StepEventKind::gradients,
-                        .begin = from,
-                        .end = from + r.seconds,
+                        .begin = r.begin,
+                        .end = r.end,
                         .parts = {}});
-      from += r.seconds;
     }
   }
 }

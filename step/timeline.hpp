@@ -57,7 +57,7 @@ struct StepTimeline {
   void add(const PipelineShape& shape, int stage, const PipelineRank& walked, double message,
            const std::function<StepSeconds(const StageOp&)>& parts);
   /// Traffic of a rank's gradients one after the other, none before `from`.
-  void add(int stage, std::span<const Reduction> reductions, double from);
+  void add(int stage, std::span<const Reduction> reductions);
   /// The optimizer and what follows it, the same on all stages.
   void add_end(int stages, const StepEnds& ends);
 };

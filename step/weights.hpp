@@ -11,6 +11,8 @@
 //
 // One stream. A gather starts when the layer before begins (two gathered layers are alive), a
 // reduction when its layer's backward ends; what has not arrived when it is needed is exposed.
+// Beside a layer weights move as long as its own transfers leave the links to them: these are what
+// its kernels wait for.
 #pragma once
 
 #include "step/passes.hpp"
@@ -21,14 +23,30 @@
 
 namespace spp {
 
-/// What a layer's weights move: seconds alone.
+/// A transfer: seconds alone, and what it takes of links.
+struct WeightTransfer {
+  double seconds = 0;
+  sim::LinkSeconds links;
+  /// With one behind it.
+  WeightTransfer& operator+=(const WeightTransfer& next) {
+    seconds += next.seconds;
+    links += next.links;
+    return *this;
+  }
+};
+/// What a layer's weights move.
 struct WeightTimes {
-  double gather = 0, reduce = 0;
+  WeightTransfer gather, reduce;
 };
 
+/// A pass of a layer, and what its own transfers take of links meanwhile.
+struct LayerPass {
+  double seconds = 0;
+  sim::LinkSeconds links;
+};
 /// Of a chunk of layers of which each takes that long, with its weights moved beside it.
 struct LayerWork {
-  double forward = 0, backward = 0;
+  LayerPass forward, backward;
   WeightTimes weights;
 };
 struct Sharded {
@@ -38,11 +56,15 @@ struct Sharded {
 /// Stage 3 over the layers of a chunk, first to last.
 Sharded gather_and_reduce(std::span<const LayerWork> layers);
 
-/// Layers whose backward ends at these times, and how long their reduction takes: seconds that
-/// reductions go on behind `end`.
+/// Of a layer's gradients, which are there at `ready`.
 struct Reduction {
-  double ready = 0, seconds = 0;
+  double ready = 0;
+  WeightTransfer transfer;
+  double begin = 0, end = 0;  // when it moves
 };
-double left_over(std::span<const Reduction> reductions, double end);
+/// Says when they move, one after the other, `from` then on, while such passes run until `end`.
+/// Seconds that they go on behind it.
+double move_gradients(std::span<Reduction> reductions, double from, double end,
+                      const LayerPass& beside);
 
 }  // namespace spp

@@ -60,6 +60,27 @@ TEST_CASE("what a step is costed is about what it takes op by op, whatever split
   CHECK(met.size() >= 10);
 }
 
+TEST_CASE("weights wait for links that attention takes, as long as they do op by op") {
+  const std::string machine = GENERATE("8xrtx4090-pcie", "cloud-a100-ethernet");
+  const int nodes = machine == "8xrtx4090-pcie" ? 1 : 2;
+  const sim::Cluster cluster = test::cluster_of(machine, nodes);
+  Request request = test::step_request(cluster, "qwen2.5-7b", 16384);
+  request.model->layers = 4;
+  request.memory = Bytes(720'000'000'000);
+  const int ring = nodes == 1 ? 4 : 8;
+  for (const int zero : {0, 1, 2, 3}) {
+    check_costed(
+        request,
+        {.attention = {.strategy = "zigzag-ring", .ring = 2 * ring, .layout = Layout::zigzag},
+         .micro_batches = zero == 0 ? 1 : 2,
+         .zero = zero});
+    check_costed(
+        request,
+        {.attention = {.strategy = "usp", .ulysses = 2, .ring = ring, .layout = Layout::zigzag},
+         .zero = zero});
+  }
+}
+
 TEST_CASE("shards with copies are costed as long as they take op by op") {
   const sim::Cluster cluster = test::cluster_of("dgx-h100", 4);
   Request request = test::step_request(cluster, "llama-3.1-8b", 16384);

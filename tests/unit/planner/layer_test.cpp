@@ -295,6 +295,23 @@ TEST_CASE("layers that see a chunk see chunks of every document") {
   CHECK(masks().document_ends == std::vector<std::int64_t>{8192, 9000, 17'192, 24'064});
 }
 
+TEST_CASE("layers and steps see what --mask says, layers with a window of their own that") {
+  const sim::Cluster cluster = test::cluster_of("dgx-h100", 1);
+  const StepPlan plan = plan_of(1, 8);
+  Request dense = train(cluster, "llama-3.1-8b", plan);
+  dense.problem.mask = {.kind = MaskKind::full};
+  CHECK(layer_question(dense, plan).problem.mask.kind == MaskKind::full);
+  CHECK(step_question(dense, plan).problem.mask.kind == MaskKind::full);
+  Request mixed = train(cluster, "gpt-oss-20b", plan);
+  mixed.problem.mask = {.kind = MaskKind::full};
+  std::vector<MaskKind> kinds;
+  const Problem problem = step_question(mixed, plan).problem;
+  for (int i = 0; i < problem.masks(); ++i) {
+    kinds.push_back(problem.mask_of(i).kind);
+  }
+  CHECK(kinds == std::vector{MaskKind::window, MaskKind::full});
+}
+
 TEST_CASE("what no schedule of a step holds is refused") {
   const sim::Cluster cluster = test::cluster_of("dgx-h100", 1);
   StepPlan plan = plan_of(2, 4);

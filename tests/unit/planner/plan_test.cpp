@@ -485,7 +485,8 @@ TEST_CASE("a prefill gathers weights that do not fit, and only these") {
     CHECK(c.plan.zero == (c.plan.tensor == 1 ? 3 : 0));  // 28 GB
   }
   request.step.zero = 0;
-  CHECK(result.candidates.front().predicted.step < plan(request).candidates.front().predicted.step);
+  CHECK(result.candidates.front().predicted.step <=
+        plan(request).candidates.front().predicted.step);
 }
 
 TEST_CASE("where all ranks have the same work, tokens stay in their order") {

@@ -141,7 +141,9 @@ TEST_CASE("no bound lies above its plans, whatever the stack, the format and the
         Asked{.machine = "dgx-h100", .stack = "nemo", .model = "qwen3-30b-a3b"},
         Asked{.machine = "dgx-b200", .stack = "maxtext", .model = "llama-3.1-8b", .seq = 131072},
         Asked{.machine = "dgx-h100", .stack = "torchtitan", .model = "qwen2.5-3b"},
-        Asked{.machine = "dgx-h100", .stack = "", .model = "nemotron-3-nano-30b-a3b"}}) {
+        Asked{.machine = "dgx-h100", .stack = "", .model = "nemotron-3-nano-30b-a3b"},
+        Asked{.machine = "dgx-h100", .stack = "", .model = "deepseek-v3"},
+        Asked{.machine = "dgx-h100", .stack = "megatron-te", .model = "gpt-oss-20b"}}) {
     const MachineSpec machine = catalog.machine(asked.machine, "test");
     const sim::Cluster cluster(machine, 2, 16);
     Request request = step_request(cluster, asked.model, asked.seq);
@@ -173,6 +175,19 @@ TEST_CASE("no bound lies above its plans, whatever the stack, the format and the
         CHECK(point.memory.as_double() <= fullest(e.memory).tensors().as_double() * 1.0001);
       }
     }
+  }
+}
+
+TEST_CASE("a pipeline's bound is that of its slowest stage, which has the head") {
+  const sim::Cluster cluster = h100_nodes(3);
+  Request request = step_request(cluster, "gpt-oss-20b", 32768);  // a vocabulary of 201,088
+  request.step.global_batch = 256;
+  request.step.pipeline = 24;
+  StepEvaluator evaluator(request);
+  const std::vector<StepPoint> points = step_space(request, evaluator).points;
+  REQUIRE_FALSE(points.empty());
+  for (const StepPoint& point : points) {
+    CHECK(point.bound() > 2 * point.mean.around);
   }
 }
 
