@@ -208,9 +208,21 @@ Evaluation evaluate_layer(const Request& request, const StepPlan& plan,
   Prediction& p = e.candidate.predicted;
   const StepPractice& practice = practice_of(request);
   const KernelCost& kernels = evaluator.kernels();
+  // Gradients that a rank holds for one that it updates.
+  const bool cut = plan.zero == 0 || (plan.zero >= 2 && plan.pipeline == 1);
+  const std::int64_t held_for_one = cut ? 1 : plan.shards();
   const auto in_step = [&](const Kernel& kernel, const Shapes& shapes, Seconds alone) {
-    if (std::holds_alternative<Gemm>(kernel)) {
-      return alone * kernels.gemm_in_training();
+    const auto numbers = [&](BufferId id, std::int64_t rows) {
+      const Buffer& buffer = shapes.buffers[id.index()];
+      return bytes_of(buffer, rows, buffer.heads).value() / size_of(buffer.dtype);
+    };
+    if (const auto* gemm = std::get_if<Gemm>(&kernel)) {
+      const bool of_weights = gemm->kind == GemmKind::weight_gradient;
+      const std::int64_t rows = shapes.buffers[gemm->c.index()].tokens;
+      return alone * kernels.gemm_in_training() +
+             (of_weights
+                  ? adding_time(kernels, practice, request.problem.dtype, numbers(gemm->c, rows))
+                  : Seconds(0));
     }
     const auto* row = std::get_if<RowKernel>(&kernel);
     if (row == nullptr) {
@@ -219,11 +231,13 @@ Evaluation evaluate_layer(const Request& request, const StepPlan& plan,
     const LayerFunction function = question.graph.graph.definition(row->definition).function;
     const RowFunction timed{.function = function,
                             .backward = row->backward && function != LayerFunction::add};
+    if (function == LayerFunction::adam) {
+      const std::int64_t updated = numbers(row->reads.ids()[0], row->tokens.count());
+      // Norm and zeroing are launched for all parameters at once.
+      return update_time(kernels, practice, updated, held_for_one * updated) - 2 * kernels.launch();
+    }
     if (kernels.times(timed)) {  // its launch among it
       return kernels.row_kernel(timed, touched_bytes(kernel, shapes));
-    }
-    if (function == LayerFunction::adam) {
-      return alone * practice.optimizer.value + kernels.launch();
     }
     const bool apart = function == LayerFunction::split_heads && practice.position.value > 0;
     return alone * (apart ? practice.position : practice.elementwise).value + kernels.launch();

@@ -244,8 +244,10 @@ AllReduceCost all_reduce_cost(Bytes bytes, const RankGroup& group, const Placeme
   const bool twice = cost.algorithm == "ring";
   const Bytes passed(
       std::llround(twice ? sent_in_ring(bytes.as_double(), group.size) : bytes.as_double()));
+  const Rank self = group.rank(0);
   cost.time =
-      std::max(cost.time, leaf_time(CommKind::all_reduce, group, group.rank(0), passed, placement));
+      std::max({cost.time, leaf_time(CommKind::all_reduce, group, self, passed, placement),
+                shared_links_time(CommKind::reduce_scatter, group, self, passed, placement)});
   return cost;
 }
 

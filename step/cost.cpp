@@ -90,7 +90,8 @@ class StepClock {
     }
     add_slowest(finishes, walked);
     if (shares_tables()) {
-      cost_.parts[StepPart::pp] += links_.message(table_gradient()).count();
+      const int last = plan_.pipeline - 1;
+      cost_.parts[StepPart::pp] += links_.message(table_gradient(), last).count();
     }
     const double gathered = add_optimizer();
     const double updated = cost_.total();
@@ -312,8 +313,10 @@ class StepClock {
   }
 
   PipelineTimes times() {
-    PipelineTimes times{.message = message_time() + practice_.host_message.value.count(),
-                        .overlap = order_.overlaps && practice_.messages_hidden.value > 0};
+    PipelineTimes times{.overlap = order_.overlaps && practice_.messages_hidden.value > 0};
+    for (int stage = 0; stage < plan_.pipeline; ++stage) {
+      times.messages.push_back(message_time(stage) + practice_.host_message.value.count());
+    }
     for (std::size_t s = 0; s < stages_.size(); ++s) {
       const double backward = backward_[s].total();
       const double weights = std::min(backward, backward_[s].weight_gradients);
@@ -337,12 +340,13 @@ class StepClock {
     const bool cut = plan_.tensor_sequence || gathers_messages();
     return Bytes(hidden_bytes().value() / (cut ? plan_.tensor : 1));
   }
-  [[nodiscard]] double message_time() const {
+  /// From a stage to the next one.
+  [[nodiscard]] double message_time(int stage) const {
     const Seconds gathered =
         gathers_messages()
             ? links_.collective(StepAxis::tensor, CommKind::all_gather, hidden_bytes())
             : Seconds(0);
-    return (links_.message(message_bytes()) + gathered).count();
+    return (links_.message(message_bytes(), stage) + gathered).count();
   }
 
   /// The slowest stage's work, and what the first prompt takes through the others: of any rank the
@@ -359,8 +363,9 @@ class StepClock {
     cost_.hidden = work.hidden;
     cost_.slowest = static_cast<int>(slowest) % plan_.pipeline;
     cost_.parts[StepPart::bubble] += std::max(0.0, through - forward_[slowest].total());
-    cost_.parts[StepPart::pp] +=
-        real_of(std::int64_t{plan_.pipeline} * plan_.virtual_stages - 1) * message_time();
+    for (int s = 0; s + 1 < shape_.virtual_stages(); ++s) {
+      cost_.parts[StepPart::pp] += message_time(s % plan_.pipeline);
+    }
     return cost_;
   }
 
@@ -474,7 +479,7 @@ class StepClock {
              : op.work == StageWork::backward ? backward_[s].parts
                                               : StepSeconds();
     };
-    timeline_->add(shape_, rank, walked, times().message, parts);
+    timeline_->add(shape_, rank, walked, times(), parts);
     timeline_->add(rank, reductions_);
   }
   /// Gradients leave when the backward of their layer in the last micro-batch ends (shards of them
@@ -555,9 +560,11 @@ class StepClock {
       // Under a pipeline micro-batches' gradients add up whole.
       const bool cut_gradients = plan_.zero >= 2 && plan_.pipeline == 1;
       const std::int64_t gradients = cut_gradients ? updated : held.all();
-      longest =
-          std::max(longest, moves_optimizer(plan_.offload) ? host_optimizer_time(updated, gradients)
-                                                           : optimizer_time(updated, gradients));
+      longest = std::max(
+          longest,
+          moves_optimizer(plan_.offload)
+              ? host_optimizer_time(updated, gradients)
+              : crowd_ * update_time(*request_.kernels, practice_, updated, gradients).count());
       const double by_rank = practice_.zero_by_rank.value * plan_.shards();
       const double pieces = std::max({1.0, practice_.zero_pieces.value * layers_on(r), by_rank});
       const bool once =
@@ -566,24 +573,6 @@ class StepClock {
     }
     cost_.parts[StepPart::optimizer] += longest;
     return gathered;
-  }
-
-  /// fp32 gradient norm: reads 4 B a weight. Adam: reads gradient, master, m, v (16 B), writes
-  /// master, m, v (12 B) and the 16 bit weight (2 B). Zeroing: writes 4 B a gradient held.
-  [[nodiscard]] double optimizer_time(std::int64_t updated, std::int64_t gradients) const {
-    constexpr std::int64_t norm = 4;
-    constexpr std::int64_t adam = 16 + 12 + 2;
-    constexpr std::int64_t zeroing = 4;
-    const KernelCost& kernels = *request_.kernels;
-    const Bytes update(updated * adam);
-    const Bytes beside(updated * norm + gradients * zeroing);
-    const RowFunction timed{.function = LayerFunction::adam};
-    const Seconds time = kernels.times(timed)  // on this machine, its launch among it
-                             ? kernels.row_kernel(timed, update) + kernels.memory_bound(beside) +
-                                   2 * kernels.launch()
-                             : kernels.memory_bound(update + beside) * practice_.optimizer.value +
-                                   3 * kernels.launch();
-    return time.count() * crowd_;
   }
 
   /// The norm as above; gradients go to the host, whose CPUs update what all its ranks have, and

@@ -101,21 +101,18 @@ sim::LinkSeconds StepLinks::taken(StepAxis axis, CommKind kind, Bytes tensor) co
   return sent(axis, kind, tensor).as_double() * at->second;
 }
 
-Seconds StepLinks::message(Bytes bytes) const {
-  if (size(StepAxis::stages) == 1) {
+Seconds StepLinks::message(Bytes bytes, int stage) const {
+  const int stages = size(StepAxis::stages);
+  if (stages == 1) {
     return Seconds(0);
   }
   const sim::Cluster& cluster = axes_[index(StepAxis::stages)].view->cluster;
-  // The slowest hop sets the pace: some stages may share a node, others not.
-  sim::Scope scope = sim::Scope::intra;
-  Seconds uplinks(0);
-  for (int stage = 1; stage < size(StepAxis::stages); ++stage) {
-    scope = cluster.scope(stage - 1, stage) == sim::Scope::inter ? sim::Scope::inter : scope;
-    const LinkId leaf = cluster.link(sim::LinkKind::leaf_out, stage - 1);
-    if (leaf.valid() && leaf != cluster.link(sim::LinkKind::leaf_out, stage)) {
-      uplinks = bytes / cluster.links()[leaf.index()].capacity;
-    }
-  }
+  const int next = (stage + 1) % stages;
+  const sim::Scope scope = cluster.scope(stage, next);
+  const LinkId leaf = cluster.link(sim::LinkKind::leaf_out, stage);
+  const Seconds uplinks = leaf.valid() && leaf != cluster.link(sim::LinkKind::leaf_out, next)
+                              ? bytes / cluster.links()[leaf.index()].capacity
+                              : Seconds(0);
   const double shared = scope == sim::Scope::inter ? cluster.gpus_per_nic() : 1;
   return std::max(uplinks, cluster.transport(scope).time(CommKind::send_recv, bytes,
                                                          cluster.nominal_rate(scope)) *

@@ -49,8 +49,8 @@ class StepLinks {
   [[nodiscard]] Seconds collective(StepAxis axis, CommKind kind, Bytes tensor) const;
   /// What it takes of links meanwhile.
   [[nodiscard]] sim::LinkSeconds taken(StepAxis axis, CommKind kind, Bytes tensor) const;
-  /// A message to the next stage.
-  [[nodiscard]] Seconds message(Bytes bytes) const;
+  /// A message from a stage to the next one, or back; of the last one to the first.
+  [[nodiscard]] Seconds message(Bytes bytes, int stage) const;
   /// Bytes that a rank sends to others in it.
   [[nodiscard]] Bytes sent(StepAxis axis, CommKind kind, Bytes tensor) const;
   /// That the axis' group lies on.

@@ -62,14 +62,11 @@ class PassClock {
                           .kind = kind_of(op)}) +
            added_up(op, gemm.n * gemm.k * gemm.groups);
   }
-  /// Gradients of weights are added to what other micro-batches gave: read and written.
   [[nodiscard]] double added_up(const LayerOp& op, std::int64_t weights) const {
-    if (op.role != KernelRole::weight_gradient) {
-      return 0;
-    }
-    const double held = added_gradient(*costs_.practice, costs_.dtype == DType::bf16);
-    const double bytes = 2 * held * static_cast<double>(weights);
-    return costs_.kernels->memory_bound(Bytes(std::llround(bytes))).count() * costs_.crowd;
+    return op.role != KernelRole::weight_gradient
+               ? 0
+               : adding_time(*costs_.kernels, *costs_.practice, costs_.dtype, weights).count() *
+                     costs_.crowd;
   }
   double gemm_time(const LayerOp& op, GemmWork work) const {
     const bool wide = stays_wide(op.name, costs_.wide_attention);
@@ -318,6 +315,27 @@ SentBytes PassAround::sent_with(const AttentionCost* attention) const {
     all += backwards * attention->backward.sent;
   }
   return all;
+}
+
+Seconds adding_time(const KernelCost& kernels, const StepPractice& practice, DType dtype,
+                    std::int64_t weights) {
+  const double bytes = 2 * added_gradient(practice, dtype == DType::bf16);
+  return kernels.memory_bound(Bytes(std::llround(bytes * static_cast<double>(weights))));
+}
+
+Seconds update_time(const KernelCost& kernels, const StepPractice& practice, std::int64_t updated,
+                    std::int64_t gradients) {
+  constexpr std::int64_t norm = 4;            // of a gradient in fp32, read
+  constexpr std::int64_t adam = 16 + 12 + 2;  // gradient, master, m, v; master, m, v, 16 bit weight
+  constexpr std::int64_t zeroing = 4;
+  const Bytes update(updated * adam);
+  const Bytes beside(updated * norm + gradients * zeroing);
+  const RowFunction timed{.function = LayerFunction::adam};
+  return kernels.times(timed)  // on this machine, its launch among it
+             ? kernels.row_kernel(timed, update) + kernels.memory_bound(beside) +
+                   2 * kernels.launch()
+             : kernels.memory_bound(update + beside) * practice.optimizer.value +
+                   3 * kernels.launch();
 }
 
 PassAround pass_around(std::span<const LayerOp> ops, const PassCosts& costs) {

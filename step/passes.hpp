@@ -102,6 +102,15 @@ struct PassCosts {
   double crowd = 1;    // kernels that all ranks run at once take longer by this
 };
 
+/// That gradients of so many weights take which are added to what other micro-batches gave: read
+/// and written.
+Seconds adding_time(const KernelCost& kernels, const StepPractice& practice, DType dtype,
+                    std::int64_t weights);
+/// Of an update of so many weights, by a rank that holds so many gradients: their norm, Adam,
+/// zeroes.
+Seconds update_time(const KernelCost& kernels, const StepPractice& practice, std::int64_t updated,
+                    std::int64_t gradients);
+
 PassAround pass_around(std::span<const LayerOp> ops, const PassCosts& costs);
 
 }  // namespace spp

@@ -48,7 +48,8 @@ double StepTimeline::end() const {
 }
 
 void StepTimeline::add(const PipelineShape& shape, int stage, const PipelineRank& walked,
-                       double message, const std::function<StepSeconds(const StageOp&)>& parts) {
+                       const PipelineTimes& times,
+                       const std::function<StepSeconds(const StageOp&)>& parts) {
   for (const StageInterval& interval : walked.ops) {
     const StageOp& op = interval.op;
     events.push_back({.stage = stage,
@@ -67,7 +68,7 @@ void StepTimeline::add(const PipelineShape& shape, int stage, const PipelineRank
                         .chunk = interval.op.chunk,
                         .micro_batch = interval.op.micro_batch,
                         .begin = interval.end,
-                        .end = interval.end + message,
+                        .end = interval.end + times.message_of(shape, interval.op, stage),
                         .parts = {}});
     }
   }

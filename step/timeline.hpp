@@ -54,8 +54,8 @@ struct StepTimeline {
   [[nodiscard]] double end() const;
 
   /// A rank's passes, `parts` being those of each, and the messages that they send.
-  void add(const PipelineShape& shape, int stage, const PipelineRank& walked, double message,
-           const std::function<StepSeconds(const StageOp&)>& parts);
+  void add(const PipelineShape& shape, int stage, const PipelineRank& walked,
+           const PipelineTimes& times, const std::function<StepSeconds(const StageOp&)>& parts);
   /// Traffic of a rank's gradients one after the other, none before `from`.
   void add(int stage, std::span<const Reduction> reductions);
   /// The optimizer and what follows it, the same on all stages.

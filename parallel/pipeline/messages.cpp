@@ -42,6 +42,7 @@ std::vector<std::vector<StageStep>> with_messages(const Pipeline& pipeline,
                                                   const PipelineShape& shape) {
   const PipelineTimes equal{
       .stages = std::vector<StageTimes>(static_cast<std::size_t>(shape.virtual_stages())),
+      .messages = std::vector<double>(static_cast<std::size_t>(shape.stages)),
       .overlap = true};
   const PipelineWalk walked = walk(pipeline, shape, equal);
   ensure(walked.stuck.empty(), "a pipeline that deadlocks");

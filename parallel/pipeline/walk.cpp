@@ -99,22 +99,28 @@ class Walker {
   /// When what the op needs is there; `never` if it is not yet known.
   double ready(const StageOp& op, int rank) {
     const int stage = shape_.virtual_stage(rank, op.chunk);
-    const double message = shape_.stages > 1 ? times_.message : 0;
     switch (op.work) {
       case StageWork::forward:
-        return stage == 0 ? 0 : done_.at(Part::forward, stage - 1, op.micro_batch) + message;
+        return stage == 0
+                   ? 0
+                   : done_.at(Part::forward, stage - 1, op.micro_batch) + message_behind(stage - 1);
       case StageWork::backward:
       case StageWork::input_gradient: {
         const double own = done_.at(Part::forward, stage, op.micro_batch);
         const bool last = stage + 1 == shape_.virtual_stages();
         return last ? own
-                    : std::max(own,
-                               done_.at(Part::input_gradient, stage + 1, op.micro_batch) + message);
+                    : std::max(own, done_.at(Part::input_gradient, stage + 1, op.micro_batch) +
+                                        message_behind(stage));
       }
       case StageWork::weight_gradient:
         return done_.at(Part::input_gradient, stage, op.micro_batch);
     }
     throw InternalError("no such StageWork");
+  }
+
+  /// Between a virtual stage and the next one.
+  [[nodiscard]] double message_behind(int stage) const {
+    return shape_.stages > 1 ? times_.messages[static_cast<std::size_t>(stage % shape_.stages)] : 0;
   }
 
   std::string missing(const StageOp& op, int rank) {
@@ -156,8 +162,9 @@ class Walker {
         done_.at(Part::input_gradient, stage, op.micro_batch) = free;
       }
       if (!times_.overlap && sends(shape_, op, rank)) {
-        free += times_.message;
-        result.sending += times_.message;
+        const double message = times_.message_of(shape_, op, rank);
+        free += message;
+        result.sending += message;
       }
     }
     next_[r] = next;
@@ -248,6 +255,11 @@ double PipelineWalk::end() const {
   return last;
 }
 
+double PipelineTimes::message_of(const PipelineShape& shape, const StageOp& op, int rank) const {
+  const int behind = op.work == StageWork::forward ? rank : rank - 1;
+  return messages[static_cast<std::size_t>((behind + shape.stages) % shape.stages)];
+}
+
 bool sends(const PipelineShape& shape, const StageOp& op, int rank) {
   const int stage = shape.virtual_stage(rank, op.chunk);
   return shape.stages > 1 && (op.work == StageWork::forward ? stage + 1 < shape.virtual_stages()
@@ -257,8 +269,9 @@ bool sends(const PipelineShape& shape, const StageOp& op, int rank) {
 
 PipelineWalk walk(const Pipeline& pipeline, const PipelineShape& shape,
                   const PipelineTimes& times) {
-  ensure(times.stages.size() == static_cast<std::size_t>(shape.virtual_stages()),
-         "times for each virtual stage");
+  ensure(times.stages.size() == static_cast<std::size_t>(shape.virtual_stages()) &&
+             times.messages.size() == static_cast<std::size_t>(shape.stages),
+         "times for each virtual stage, and of messages for each rank");
   return Walker(pipeline, shape, times).run();
 }
 
@@ -300,7 +313,8 @@ std::string disproof(const Pipeline& pipeline, const PipelineShape& shape) {
     }
   }
   const PipelineTimes equal{
-      .stages = std::vector<StageTimes>(static_cast<std::size_t>(shape.virtual_stages()))};
+      .stages = std::vector<StageTimes>(static_cast<std::size_t>(shape.virtual_stages())),
+      .messages = std::vector<double>(static_cast<std::size_t>(shape.stages))};
   return walk(pipeline, shape, equal).stuck;
 }
 

@@ -28,8 +28,10 @@ struct StageTimes {
 
 struct PipelineTimes {
   std::vector<StageTimes> stages;  // by virtual stage
-  double message = 0;              // between two ranks
+  std::vector<double> messages;    // by rank: to the next one, or back; of the last: to the first
   bool overlap = false;            // ranks go on while messages travel
+  /// Of the message that such an op sends.
+  [[nodiscard]] double message_of(const PipelineShape& shape, const StageOp& op, int rank) const;
 };
 
 struct StageInterval {

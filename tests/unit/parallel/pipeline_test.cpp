@@ -12,8 +12,9 @@ using Catch::Matchers::WithinRel;
 namespace {
 
 PipelineTimes equal(const PipelineShape& shape, StageTimes times) {
-  return {.stages =
-              std::vector<StageTimes>(static_cast<std::size_t>(shape.virtual_stages()), times)};
+  return {
+      .stages = std::vector<StageTimes>(static_cast<std::size_t>(shape.virtual_stages()), times),
+      .messages = std::vector<double>(static_cast<std::size_t>(shape.stages))};
 }
 
 double end_of(std::string_view name, const PipelineShape& shape, StageTimes times) {
@@ -109,13 +110,24 @@ TEST_CASE("messages that do not overlap keep their senders busy") {
   const Pipeline& order = pipelines::by_name("1f1b", "test");
   PipelineTimes times = equal(shape, {.forward = 1, .input_gradient = 1, .weight_gradient = 1});
   const double free = walk(order, shape, times).end();
-  times.message = 0.25;
+  times.messages = {0.25, 0.25};
   times.overlap = true;
   const double hidden = walk(order, shape, times).end();
   times.overlap = false;
   const double exposed = walk(order, shape, times).end();
   CHECK(free < hidden);
   CHECK(hidden < exposed);
+}
+
+TEST_CASE("each message takes its own link") {
+  const PipelineShape shape{.stages = 3, .micro_batches = 1};
+  const Pipeline& order = pipelines::by_name("1f1b", "test");
+  PipelineTimes times = equal(shape, {.forward = 1, .input_gradient = 1, .weight_gradient = 1});
+  times.messages = {0.25, 4, 100};  // nothing goes from the last to the first
+  CHECK(walk(order, shape, times).end() == Approx(3 * 3 + 2 * 4.25));
+  const PipelineWalk walked = walk(order, shape, times);
+  CHECK(walked.ranks[0].sending == Approx(0.25));
+  CHECK(walked.ranks[1].sending == Approx(4.25));  // there and back
 }
 
 // Stages of any times: some ranks come into step soon, some late, some never.
@@ -131,7 +143,10 @@ TEST_CASE("a walk that leaves out what repeats ends as the whole one, whatever s
         continue;
       }
       std::uniform_int_distribution<int> slower(0, i % 7);
-      PipelineTimes times{.message = i % 3 * 0.17, .overlap = i % 2 == 0};
+      PipelineTimes times{.overlap = i % 2 == 0};
+      for (int r = 0; r < shape.stages; ++r) {
+        times.messages.push_back(i % 3 * 0.17 + 0.05 * slower(random));
+      }
       for (int s = 0; s < shape.virtual_stages(); ++s) {
         times.stages.push_back({.forward = 1 + 0.3 * slower(random),
                                 .input_gradient = 1.2 + 0.1 * slower(random),

@@ -239,9 +239,9 @@ TEST_CASE("messages between stages under different leaves share the uplinks") {
     machine.fabric.oversubscription.value = oversubscription;
     const sim::Cluster cluster(machine, 2, 16);
     GroupTimes groups(cluster);
-    return StepLinks(groups, {.data = 16 / pipeline, .pipeline = pipeline})
-        .message(Bytes(1'000'000'000))
-        .count();
+    const StepLinks links(groups, {.data = 16 / pipeline, .pipeline = pipeline});
+    const int last_of_node = pipeline / 2 - 1;
+    return links.message(Bytes(1'000'000'000), last_of_node).count();
   };
   CHECK(message(4, 2) == Approx(4 * message(1, 2)).epsilon(0.02));
   CHECK(message(1, 16) == message(1, 2));
