@@ -129,6 +129,7 @@ const ByLayer<LayerPasses>& StepCommon::passes(const StepPlan& plan, const Local
                                                const StepLinks& links) {
   const Seconds host = tensor_host(*request_.practice, links, plan.tensor);
   const auto [at, fresh] = passes_.try_emplace({.local = local,
+                                                .order = plan.attention.rank_order,
                                                 .to_experts = plan.to_experts,
                                                 .recompute = plan.recompute,
                                                 .format = plan.format,

@@ -70,6 +70,7 @@ class StepCommon {
   /// All of a plan that a layer's passes depend on.
   struct PassKey {
     LocalTokens local;
+    RankOrder order = RankOrder::block;
     Dispatcher to_experts = {};
     Recomputation recompute;
     GemmFormat format = GemmFormat::plain;

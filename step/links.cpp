@@ -5,6 +5,7 @@
 #include "sim/lowering.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 namespace spp {
 
@@ -44,13 +45,29 @@ GroupTimes::View& GroupTimes::of(int stride, int size) {
              : views_.try_emplace(key, sim::thinned(cluster_, stride, size)).first->second;
 }
 
+namespace {
+
+/// A group that lies on as many nodes, with as many members on each, in block order.
+RankGroup in_blocks(RankGroup group, const StepPlan& plan, const sim::Cluster& cluster) {
+  const int nodes = cluster.nodes();
+  if (plan.attention.rank_order == RankOrder::block || nodes == 1 || group.size == 1) {
+    return group;
+  }
+  const int met = std::min(group.size, nodes / std::gcd(group.stride, nodes));
+  const int of_one = group.size / met;
+  group.stride = met == 1 ? group.stride / nodes : std::max(1, cluster.gpus_per_node() / of_one);
+  return group;
+}
+
+}  // namespace
+
 StepLinks::StepLinks(GroupTimes& groups, const StepPlan& plan) {
   for (std::size_t i = 0; i < step_axes; ++i) {
     const auto axis = static_cast<StepAxis>(i);
     if (is_of_attention(axis)) {
       continue;
     }
-    const RankGroup shape = first_group(plan, axis);
+    const RankGroup shape = in_blocks(first_group(plan, axis), plan, groups.cluster());
     Group& group = axes_[i];
     group.size = shape.size;
     if (shape.size > 1) {
@@ -113,10 +130,9 @@ Seconds StepLinks::message(Bytes bytes, int stage) const {
   const Seconds uplinks = leaf.valid() && leaf != cluster.link(sim::LinkKind::leaf_out, next)
                               ? bytes / cluster.links()[leaf.index()].capacity
                               : Seconds(0);
-  const double shared = scope == sim::Scope::inter ? cluster.gpus_per_nic() : 1;
+  // Of a node's stages one has the next on another node: it has their NICs for itself.
   return std::max(uplinks, cluster.transport(scope).time(CommKind::send_recv, bytes,
-                                                         cluster.nominal_rate(scope)) *
-                               shared);
+                                                         cluster.nominal_rate(scope)));
 }
 
 int StepLinks::nodes(StepAxis axis) const {

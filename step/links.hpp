@@ -28,6 +28,7 @@ class GroupTimes {
     std::map<std::pair<CommKind, std::int64_t>, Seconds> times;  // by bytes of a tensor
     std::map<CommKind, sim::LinkSeconds> taken;                  // by a byte that a rank sends
   };
+  [[nodiscard]] const sim::Cluster& cluster() const { return cluster_; }
   /// As `size` ranks at a stride see it; InputError if they cannot be on it (sim/thinned.hpp). It
   /// lives as long as this.
   View& of(int stride, int size);
