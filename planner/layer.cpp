@@ -217,7 +217,8 @@ Evaluation evaluate_layer(const Request& request, const StepPlan& plan,
       return bytes_of(buffer, rows, buffer.heads).value() / size_of(buffer.dtype);
     };
     if (const auto* gemm = std::get_if<Gemm>(&kernel)) {
-      const bool of_weights = gemm->kind == GemmKind::weight_gradient;
+      // A layer by itself writes them, once.
+      const bool of_weights = question.step && gemm->kind == GemmKind::weight_gradient;
       const std::int64_t rows = shapes.buffers[gemm->c.index()].tokens;
       return alone * kernels.gemm_in_training() +
              (of_weights

@@ -13,7 +13,8 @@ int blocks(int gpus, int size) { return (gpus + size - 1) / size; }
 }  // namespace
 
 std::optional<std::size_t> level_of(LinkKind kind) {
-  const std::size_t level = static_cast<std::size_t>(kind) / 2;  // they come in pairs
+  // They come in pairs, cores and memory last.
+  const std::size_t level = static_cast<std::size_t>(kind) / 2;
   return level < link_levels ? std::optional(level) : std::nullopt;
 }
 

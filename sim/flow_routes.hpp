@@ -32,7 +32,7 @@ class FlowRoutes {
   }
   /// From a simulated rank. `message`: point to point, not part of a collective.
   RouteId route(int rank, const Traffic& flow, bool message);
-  /// By all flows that were started.
+  /// What all flows that were started take of links.
   [[nodiscard]] LinkSeconds taken() const;
 
  private:

@@ -85,8 +85,9 @@ std::unique_ptr<sim::Cluster> cluster_of(Draw& draw) {
 std::optional<Drawn> drawn(std::uint64_t seed) {
   Draw draw(seed);
   Drawn d{.cluster = cluster_of(draw), .request = {}, .plan = {}};
-  const auto model = draw.one_of<std::string>(
-      {"llama-3.1-8b", "qwen2.5-7b", "llama-3.1-70b", "mixtral-8x7b", "qwen3-30b-a3b"});
+  const auto model =
+      draw.one_of<std::string>({"llama-3.1-8b", "qwen2.5-7b", "llama-3.1-70b", "mixtral-8x7b",
+                                "qwen3-30b-a3b", "gpt-oss-20b", "qwen3-8b"});
   int left = d.cluster->gpus();
   const std::int64_t seq = draw.one_of<std::int64_t>({256, 512, 1024}) * 4 * left;
   d.request = test::step_request(*d.cluster, model, seq);
@@ -104,12 +105,16 @@ std::optional<Drawn> drawn(std::uint64_t seed) {
   plan.pipeline = take({1, 1, 2, 4});
   plan.data = take({1, 1, 2, 3, 4});
   const bool staged = plan.pipeline > 1;
-  plan.order =
-      staged ? draw.one_of<std::string>({"1f1b", "gpipe", "zero-bubble"}) : std::string("1f1b");
+  plan.order = staged ? draw.one_of<std::string>({"1f1b", "gpipe", "zero-bubble", "interleaved"})
+                      : std::string("1f1b");
+  plan.virtual_stages = plan.order == "interleaved" ? 2 : 1;
   plan.micro_batches = draw.one_of<int>({1, 2, 4}) * plan.pipeline;
   plan.zero = staged ? draw.one_of<int>({0, 1}) : draw.one_of<int>({0, 1, 2, 3});
   plan.recompute = recomputation_of(
       request, draw.one_of<Recompute>({Recompute::none, Recompute::selective, Recompute::full}));
+  if (plan.zero > 0 && plan.data * left % 4 == 0) {
+    plan.zero_group = draw.one_of<int>({0, 0, 2, 4});
+  }
   if (request.model->experts.count > 0) {
     plan.expert = draw.divisor(plan.tensor * plan.data * left, {1, 2, 4, 8});
   }
