@@ -289,27 +289,35 @@ Bytes working_bytes(const TensorOps& ops, const LocalTokens& local,
 
 Bytes cut_bytes(const TensorOps& ops, const LocalTokens& local) {
   const LocalShapes shapes(ops, local);
-  std::vector<Bytes> inputs(ops.tensors.size());
-  RowBytes waiting;
-  for (const TensorOp& op : ops.ops) {
-    if (!std::holds_alternative<Linear>(op.work) && !std::holds_alternative<Lookup>(op.work)) {
+  TensorOps inside = ops;
+  inside.kept_behind = {};
+  std::vector<bool> put_off(ops.ops.size());
+  RowBytes gradients;
+  RowBytes gathered;  // what other ranks' parts of inputs add to a rank's own
+  std::vector<bool> counted(ops.tensors.size(), false);
+  for (std::size_t i = 0; i < ops.ops.size(); ++i) {
+    const TensorOp& op = ops.ops[i];
+    put_off[i] = std::holds_alternative<Linear>(op.work) || std::holds_alternative<Lookup>(op.work);
+    if (!put_off[i]) {
       continue;
     }
     for (const LayerTensorId id : op.keeps) {
-      Bytes& input = inputs[id.index()];
-      input = std::max(input, shapes.gathers(op, id) ? shapes.all_bytes(id) : shapes.bytes(id));
+      if (!ops.at(id).outside && shapes.gathers(op, id) && !counted[id.index()]) {
+        counted[id.index()] = true;
+        add(gathered, ops.at(id).rows, shapes.all_bytes(op, id) - shapes.bytes(id));
+      }
     }
     for (const LayerTensorId id : op.writes) {
       if (!ops.at(id).outside) {
-        add(waiting, ops.at(id).rows,
-            shapes.partial_sum(op) ? shapes.all_bytes(id) : shapes.bytes(id));
+        const bool all = shapes.partial_sum(op) && shapes.sequence_parallel();
+        add(gradients, ops.at(id).rows, all ? shapes.all_bytes(op, id) : shapes.bytes(id));
       }
     }
   }
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    add(waiting, ops.tensors[i].rows, inputs[i]);
-  }
-  return waiting.tokens + waiting.text;
+  const RowBytes inputs = bytes_of(shapes, {.tensors = kept_by(inside, put_off),
+                                            .statistics = std::vector<bool>(ops.ops.size())});
+  return inputs.tokens + inputs.text + gathered.tokens + gathered.text + gradients.tokens +
+         gradients.text;
 }
 
 Bytes scattered_sums(const TensorOps& ops, const LocalTokens& local) {
