@@ -209,8 +209,8 @@ Evaluation evaluate_layer(const Request& request, const StepPlan& plan,
   const StepPractice& practice = practice_of(request);
   const KernelCost& kernels = evaluator.kernels();
   // Gradients that a rank holds for one that it updates.
-  const bool cut = plan.zero == 0 || (plan.zero >= 2 && plan.pipeline == 1);
-  const std::int64_t held_for_one = cut ? 1 : plan.shards();
+  const bool holds_these_alone = plan.zero == 0 || (plan.zero >= 2 && plan.pipeline == 1);
+  const std::int64_t held_for_one = holds_these_alone ? 1 : plan.shards();
   const auto in_step = [&](const Kernel& kernel, const Shapes& shapes, Seconds alone) {
     const auto numbers = [&](BufferId id, std::int64_t rows) {
       const Buffer& buffer = shapes.buffers[id.index()];

@@ -369,9 +369,7 @@ class Space {
                                    const LayersCost& cost) {
     const std::vector<StageKinds>& stages = stage_kinds(plan);
     const auto r = static_cast<std::size_t>(point.recompute);
-    const AttentionSeconds& attention = point.attention;
-    const double call =
-        attention.all + (point.recompute == Recompute::full ? attention.forward : 0);
+    const double call = point.seconds_of(point.attention);
     const double micro_batches = real_of(point.micro_batches);
     RankWork most;
     double longest = -1;

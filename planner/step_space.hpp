@@ -52,9 +52,13 @@ struct StepPoint {
   AttentionSeconds attention;  // of one call, at least
   Bytes memory{};              // of its tensors, at least
   [[nodiscard]] double bound() const { return bound_with(attention); }
-  /// If a call takes so long. Full recomputation runs its forward again.
+  /// Full recomputation runs its forward again.
+  [[nodiscard]] double seconds_of(const AttentionSeconds& call) const {
+    return call.all + (recompute == Recompute::full ? call.forward : 0);
+  }
+  /// If a call takes so long.
   [[nodiscard]] double bound_with(const AttentionSeconds& call) const {
-    const double all = call.all + (recompute == Recompute::full ? call.forward : 0);
+    const double all = seconds_of(call);
     return std::max(mean.around + mean.calls * all, most.around + most.calls * all);
   }
 };

@@ -56,7 +56,7 @@ struct StepTimeline {
   /// A rank's passes, `parts` being those of each, and the messages that they send.
   void add(const PipelineShape& shape, int stage, const PipelineRank& walked,
            const PipelineTimes& times, const std::function<StepSeconds(const StageOp&)>& parts);
-  /// Traffic of a rank's gradients one after the other, none before `from`.
+  /// Traffic of a rank's gradients, when it moves (move_gradients).
   void add(int stage, std::span<const Reduction> reductions);
   /// The optimizer and what follows it, the same on all stages.
   void add_end(int stages, const StepEnds& ends);

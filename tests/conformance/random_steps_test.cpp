@@ -121,6 +121,7 @@ std::optional<Drawn> drawn(std::uint64_t seed) {
   plan.attention.ring = left;
   const AttentionQuestion question = attention_question(request, plan, request.problem);
   std::vector<SequencePlan> legal = legal_plans(question.request, nullptr);
+  // Heads are dealt out padded in attention alone.
   std::erase_if(legal, [](const SequencePlan& p) { return p.heads == HeadPolicy::pad; });
   if (legal.empty()) {
     return std::nullopt;
