@@ -2,6 +2,8 @@
 
 #include "base/error.hpp"
 
+#include <algorithm>
+
 namespace spp {
 namespace {
 
@@ -17,11 +19,19 @@ std::optional<Sourced<double>> factor(const JsonView& object, std::string_view k
   return view ? std::optional(read_fraction(*view, most_traffic)) : std::nullopt;
 }
 
-/// What a stack is and can, and what only says how well its own data are known, is not inherited.
-Json inherited(const JsonView& like, const std::function<Json(const JsonView&)>& of_name) {
+/// All that a stack says, and what those say that it is like. What a stack is and can, and what
+/// only says how well its own data are known, is not inherited. `heirs`: those that ask.
+Json inherited(const JsonView& like, const std::function<Json(const JsonView&)>& of_name,
+               std::vector<std::string> heirs) {
   Json base = of_name(like);
   if (base.contains("like")) {
-    like.fail(fmt::format("'{}' is like another stack itself", like.string()));
+    if (std::ranges::find(heirs, like.string()) != heirs.end()) {
+      like.fail(fmt::format("'{}' is like itself", like.string()));
+    }
+    heirs.push_back(like.string());
+    Json whole = inherited(JsonView(base, like.where()).at("like"), of_name, std::move(heirs));
+    whole.merge_patch(base);
+    base = std::move(whole);
   }
   for (const std::string_view own :
        {"aliases", "known_by", "until", "framework", "strategies", "unexplained", "note"}) {
@@ -175,7 +185,7 @@ StackSpec read_stack(const JsonView& document,
   if (!like) {
     return read_whole_stack(document);
   }
-  Json whole = inherited(*like, of_name);
+  Json whole = inherited(*like, of_name, {});
   whole.merge_patch(document.value());
   return read_whole_stack(JsonView(whole, document.where()));
 }

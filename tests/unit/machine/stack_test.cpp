@@ -100,6 +100,32 @@ TEST_CASE("a stack that is like another one says only what differs") {
                     ContainsSubstring("example.json: like"));
 }
 
+TEST_CASE("a stack that is like one that is like a third has what both say") {
+  const auto of_name = [](const JsonView& like) {
+    Json d = parse_json(example, "another.json");
+    d["name"] = like.string();
+    if (like.string() == "fork") {
+      d.erase("traffic");
+      d["like"] = "base";
+      d["host"] = {{"call", {{"value", 70}, {"unit", "us"}, {"source", "x"}}}};
+    } else if (like.string() == "snake") {
+      d["like"] = "snake";
+    }
+    return d;
+  };
+  Json d = parse_json(example, "example.json");
+  d.erase("host");
+  d.erase("traffic");
+  d["like"] = "fork";
+  const StackSpec stack = read_stack(JsonView(d, "example.json"), of_name);
+  CHECK(stack.like == "fork");
+  CHECK(stack.host.call->value.count() == Approx(70e-6));
+  CHECK(stack.traffic.merge->value == 3.0);
+  d["like"] = "snake";
+  CHECK_THROWS_WITH(read_stack(JsonView(d, "example.json"), of_name),
+                    ContainsSubstring("like: 'snake' is like itself"));
+}
+
 TEST_CASE("wrong stacks are refused by key") {
   CHECK_THROWS_WITH(read([](Json& d) { d["hosts"] = 1; }), ContainsSubstring("hosts"));
   CHECK_THROWS_WITH(read([](Json& d) { d["host"]["call"]["unit"] = "GB"; }),
