@@ -130,6 +130,13 @@ StackSpec read_whole_stack(const JsonView& document) {
                      .accumulate = factor(*traffic, "accumulate"),
                      .copy = factor(*traffic, "copy")};
   }
+  if (const auto list = document.find("plain_dispatch")) {
+    for (const JsonView& recipe : list->elements()) {
+      recipe.allow_only({"model", "dtype", "source"});
+      stack.plain_dispatch.push_back(
+          {.model = recipe.at("model").string(), .dtype = recipe.at("dtype").string()});
+    }
+  }
   if (const auto flops = document.find("flops")) {
     flops->allow_only({"attention", "recomputed", "until", "source"});
     const JsonView attention = flops->at("attention");
@@ -180,6 +187,7 @@ StackSpec read_stack(const JsonView& document,
                        "unexplained",
                        "expert_exchange",
                        "flops",
+                       "plain_dispatch",
                        "note"});
   const auto like = document.find("like");
   if (!like) {
@@ -201,6 +209,12 @@ StackSpec compiled(StackSpec stack) {
   }
   stack.step = compiled(stack.step);
   return stack;
+}
+
+bool StackSpec::dispatches_plainly(std::string_view model, std::string_view dtype) const {
+  return std::ranges::any_of(plain_dispatch, [&](const Recipe& recipe) {
+    return model.starts_with(recipe.model) && dtype == recipe.dtype;
+  });
 }
 
 const StackSpec::LayoutCost* StackSpec::cost_of(Layout layout) const {

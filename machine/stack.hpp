@@ -76,6 +76,13 @@ struct StackSpec {
     int until = 0;                 // year up to which it does; 0: always
   };
   std::optional<Counting> counting;
+  /// Its published recipes that send tokens to experts by a plain all-to-all of sizes that the host
+  /// knows, once for each expert, whatever `step` says of the others. For measurements alone.
+  struct Recipe {
+    std::string model, dtype;  // beginning of the model's name
+  };
+  std::vector<Recipe> plain_dispatch;
+  [[nodiscard]] bool dispatches_plainly(std::string_view model, std::string_view dtype) const;
   /// How it runs the rest of a training step.
   StepPractice step = default_practice();
   /// Sending tokens to their experts and back, by generation.

@@ -45,11 +45,17 @@ bool counts_on_device(const CorpusFile& file, const Point& p) {
   return contains(p.dispatcher, "HybridEP") || contains(file.notes, "capacity factor");
 }
 
+/// By torch.distributed's all-to-all: once for each expert, and its sizes are the host's.
+StepPractice dispatching_plainly(StepPractice practice) {
+  practice.device_counts.value = 0;
+  practice.once_per_node.value = 0;
+  return practice;
+}
+
 /// Tokens beyond a capacity are dropped: an all-to-all of known sizes, once for each expert, that
 /// nothing hides (Megatron-Bridge training/utils/moe_token_drop.py asserts that dispatcher).
 StepPractice dropping_tokens(StepPractice practice) {
-  practice = counting_on_device(std::move(practice));
-  practice.once_per_node.value = 0;
+  practice = counting_on_device(dispatching_plainly(std::move(practice)));
   practice.expert_hidden.value = 0;
   return practice;
 }
@@ -183,18 +189,23 @@ const StackSpec& Predictor::as_run(const StackSpec& stack, const CorpusFile& fil
   const bool fused = point.phase == "inference" && says_compiled(point);
   const bool counted = counts_on_device(file, point);
   const bool dropped = contains(point.variant, "tokendrop");
+  const bool plain = point.dispatcher.empty() && stack.dispatches_plainly(point.model, point.dtype);
   const int pieces = contains(point.features, "async TP") ? point.tp : 1;
-  if (!fused && !counted && !dropped && pieces == 1) {
+  if (!fused && !counted && !dropped && !plain && pieces == 1) {
     return stack;
   }
-  const auto [at, fresh] = stacks_.try_emplace(
-      fmt::format("{}{}{}{}, {} pieces", stack.name, fused ? ", compiled" : "",
-                  counted ? ", counted" : "", dropped ? ", dropped" : "", pieces),
-      stack);
+  const auto [at, fresh] =
+      stacks_.try_emplace(fmt::format("{}{}{}{}{}, {} pieces", stack.name,
+                                      fused ? ", compiled" : "", counted ? ", counted" : "",
+                                      dropped ? ", dropped" : "", plain ? ", plain" : "", pieces),
+                          stack);
   if (fresh) {
     at->second = fused ? compiled(stack) : stack;
     if (counted) {
       at->second.step = counting_on_device(at->second.step);
+    }
+    if (plain) {
+      at->second.step = dispatching_plainly(at->second.step);
     }
     if (dropped) {
       at->second.step = dropping_tokens(at->second.step);

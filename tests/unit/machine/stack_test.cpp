@@ -72,6 +72,14 @@ TEST_CASE("what a stack says, and what it leaves to the GPU") {
   CHECK(counts.counting->recomputed);
   CHECK(counts.counting->until == 2025);
 
+  CHECK_FALSE(stack.dispatches_plainly("gpt-oss-120b", "bf16"));
+  const StackSpec plain = read([](Json& d) {
+    d["plain_dispatch"] = {{{"model", "gpt-oss"}, {"dtype", "bf16"}, {"source", "x"}}};
+  });
+  CHECK(plain.dispatches_plainly("gpt-oss-120b", "bf16"));
+  CHECK_FALSE(plain.dispatches_plainly("gpt-oss-120b", "mxfp8"));
+  CHECK_FALSE(plain.dispatches_plainly("qwen3-30b-a3b", "bf16"));
+
   CHECK(traffic_factor(stack, Layout::contiguous, Merge{}) == 3.0);
   CHECK(traffic_factor(stack, Layout::zigzag, Merge{}) == 1.5);
   CHECK(traffic_factor(stack, Layout::zigzag, Accumulate{}) == 1.0);
