@@ -7,6 +7,7 @@
 #include "base/suggest.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <iterator>
 #include <numeric>
@@ -187,6 +188,27 @@ class Builder {
   std::vector<std::vector<std::size_t>> key_ends_;  // of each: where its keys end
 };
 
+/// With quotes around the numbers that Python writes and JSON does not have.
+std::string with_quoted_names(std::string_view text) {
+  constexpr std::array<std::string_view, 3> names{"NaN", "Infinity", "-Infinity"};
+  std::string result;
+  result.reserve(text.size());
+  bool in_string = false;
+  while (!text.empty()) {
+    const auto name = std::ranges::find_if(names, [&](auto n) { return text.starts_with(n); });
+    if (!in_string && name != names.end()) {
+      result.append("\"").append(*name).append("\"");
+      text.remove_prefix(name->size());
+      continue;
+    }
+    const bool escaped = in_string && text.front() == '\\' && text.size() > 1;
+    in_string = in_string != (text.front() == '"');
+    result.append(text.substr(0, escaped ? 2 : 1));
+    text.remove_prefix(escaped ? 2 : 1);
+  }
+  return result;
+}
+
 /// Reads the {"value", "unit", "source", "spread"} frame; `convert(value, unit, where)` gives the
 /// quantity.
 template <class T, class Convert>
@@ -218,6 +240,14 @@ Json parse_json(std::string_view text, std::string_view file, const JsonLimits& 
 
 Json read_json(const std::filesystem::path& file) {
   return parse_json(read_text_file(file), file.string());
+}
+
+Json parse_python_json(std::string_view text, std::string_view file) {
+  return parse_json(with_quoted_names(text), file);
+}
+
+Json read_python_json(const std::filesystem::path& file) {
+  return parse_python_json(read_text_file(file), file.string());
 }
 
 namespace {

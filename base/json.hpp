@@ -38,6 +38,12 @@ Json parse_json(std::string_view text, std::string_view file, const JsonLimits& 
 /// Reads (base/file.hpp) and parses a file.
 Json read_json(const std::filesystem::path& file);
 
+/// The same of what Python's json module wrote, as published configurations are: NaN, Infinity and
+/// -Infinity, which are no JSON, become strings of these names, which no reader takes for numbers.
+/// Behind one of them, columns in messages count its quotes.
+Json parse_python_json(std::string_view text, std::string_view file);
+Json read_python_json(const std::filesystem::path& file);
+
 /// A place inside a JSON document: a value that knows its file and key path. Does not own the
 /// value.
 class JsonView {

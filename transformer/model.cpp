@@ -129,7 +129,7 @@ std::filesystem::path ModelLibrary::file_of(std::string_view name, std::string_v
 
 Model ModelLibrary::load(std::string_view name, std::string_view where) const {
   const std::filesystem::path file = file_of(name, where);
-  return read_model(read_json(file), file.string());
+  return read_model(read_python_json(file), file.string());
 }
 
 }  // namespace spp

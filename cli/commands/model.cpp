@@ -171,7 +171,7 @@ void import(const std::string& name, const Arguments& arguments, Output& output)
   std::error_code ignored;
   const bool folder = std::filesystem::is_directory(name, ignored);
   const std::string file = folder ? (std::filesystem::path(name) / "config.json").string() : name;
-  const Json config = read_json(file);
+  const Json config = read_python_json(file);
   const Model m = read_model(config, file);  // refuses what is not a model
   if (JsonView(config, file).find("format")) {
     throw InputError(file, "is a model of ours already; import takes a published config.json");

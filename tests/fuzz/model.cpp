@@ -6,7 +6,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   spp::fuzz::allow_refusal([&] {
-    const spp::Json json = spp::parse_json(spp::fuzz::text_of(data, size), "config.json");
+    const spp::Json json = spp::parse_python_json(spp::fuzz::text_of(data, size), "config.json");
     const spp::Model model = spp::read_model(json, "config.json");
     spp::ensure(!model.not_costed.empty() || model.parameters() > 0, "a model without weights");
     spp::ensure(model.active_parameters() >= 0 && model.active_parameters() <= model.parameters(),

@@ -86,6 +86,21 @@ TEST_CASE("a file is read with its name in the messages") {
              StartsWith(file.string() + ":2:1: not JSON"));
 }
 
+TEST_CASE("what Python writes for numbers that JSON does not have is read as their names") {
+  const std::string text = R"({"limit": [0.0, Infinity], "a": NaN, "b": -Infinity,
+                               "NaN \\": "say \"Infinity\" -Infinity", "c": 1})";
+  const Json document = parse_python_json(text, "f");
+  CHECK(document["limit"][1] == "Infinity");
+  CHECK(document["a"] == "NaN");
+  CHECK(document["b"] == "-Infinity");
+  CHECK(document["NaN \\"] == "say \"Infinity\" -Infinity");
+  CHECK(message_of<InputError>([&] { (void)JsonView(document, "f").at("a").integer(0, 1); }) ==
+        R"(f: a: "NaN" is not a whole number (0 to 1))");
+  CHECK_THROWS_AS(parse_json(text, "f"), InputError);
+  CHECK_THROWS_AS(parse_python_json(R"({"a": Infinit})", "f"), InputError);
+  CHECK_THROWS_AS(parse_python_json(R"({"a\)", "f"), InputError);
+}
+
 TEST_CASE("a key that stands twice in an object is refused with its line") {
   CHECK(syntax_error("{\n  \"rate\": 1,\n  \"more\": {\"rate\": 2},\n  \"rate\": 3\n}") ==
         "cluster.json:4:8: key 'rate' stands twice in one object");
