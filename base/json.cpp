@@ -280,6 +280,7 @@ JsonView JsonView::at(std::string_view key) const {
   if (!value_->is_object()) {
     fail(fmt::format("{} is not an object with key '{}'", shown(*value_), key));
   }
+  note(key);
   const auto it = value_->find(key);
   if (it == value_->end()) {
     fail(fmt::format("key '{}' is missing", key));
@@ -309,11 +310,24 @@ std::optional<JsonView> JsonView::find(std::string_view key) const {
   if (!value_->is_object()) {
     fail(fmt::format("{} is not an object", shown(*value_)));
   }
+  note(key);
   const auto it = value_->find(key);
   if (it == value_->end() || it->is_null()) {
     return std::nullopt;
   }
   return member(*it, key);
+}
+
+JsonView JsonView::noting(std::set<std::string>& asked) const {
+  JsonView view = *this;
+  view.asked_ = &asked;
+  return view;
+}
+
+void JsonView::note(std::string_view key) const {
+  if (asked_ != nullptr) {
+    asked_->emplace(key);
+  }
 }
 
 std::vector<JsonView> JsonView::elements() const {

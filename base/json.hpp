@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <initializer_list>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -60,6 +61,8 @@ class JsonView {
   [[nodiscard]] JsonView at(std::string_view key) const;
   /// Member of an object; nothing when it is missing or null.
   [[nodiscard]] std::optional<JsonView> find(std::string_view key) const;
+  /// The same place, which notes in `asked` what at() and find() look for in it.
+  [[nodiscard]] JsonView noting(std::set<std::string>& asked) const;
   /// Elements of an array.
   [[nodiscard]] std::vector<JsonView> elements() const;
   /// Members of an object by key.
@@ -82,11 +85,13 @@ class JsonView {
 
  private:
   [[nodiscard]] JsonView member(const Json& value, std::string_view key) const;
+  void note(std::string_view key) const;
 
   const Json* value_;
   std::string file_;
   std::string key_;
   bool later_;
+  std::set<std::string>* asked_ = nullptr;
 };
 
 /// A number of a data file: {"value": 450, "unit": "GB/s", "source": "…", "spread": 0.1}.

@@ -292,7 +292,8 @@ bool takes_document(const Option& o) {
 /// A model's may be a published configuration, which a program in Python hands on as it is.
 Json document_in(const std::string& text, const std::string& file) {
   const std::size_t first = text.find_first_not_of(" \t\r\n");
-  return first != std::string::npos && text[first] == '{' ? parse_python_json(text, file) : Json(text);
+  return first != std::string::npos && text[first] == '{' ? parse_python_json(text, file)
+                                                          : Json(text);
 }
 
 /// How a document is called where a file's name would stand.

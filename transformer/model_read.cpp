@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 namespace spp {
 namespace model_keys {
@@ -42,34 +43,58 @@ std::string activation_name(const JsonView& config) {
   return said && said->value().is_string() ? said->string() : "";
 }
 
-PerLayer per_layer(const JsonView& view, std::int64_t max) {
-  if (!view.value().is_array()) {
-    return {.value = view.integer(1, max)};
+Activation activation_of(std::string_view name) {
+  if (name == "silu" || name == "swish" || name == "swiglu") {
+    return Activation::silu;
   }
-  PerLayer result;
+  if (name == "quick_gelu") {
+    return Activation::quick_gelu;
+  }
+  if (name == "relu2") {
+    return Activation::squared_relu;
+  }
+  return name.starts_with("gelu") ? Activation::gelu : Activation::other;
+}
+
+std::string said_as(const JsonView& value, std::string_view key) {
+  constexpr std::size_t longest = 40;
+  const Json& json = value.value();
+  const std::string text = json.is_string() ? json.get<std::string>() : json.dump();
+  return json.is_structured() || text.size() > longest ? std::string(key)
+                                                       : fmt::format("{} {}", key, text);
+}
+
+std::string PerLayer::range() const { return fmt::format("{} to {}", least, value); }
+
+PerLayer per_layer(const JsonView& view, std::int64_t max, std::int64_t layers) {
+  if (!view.value().is_array()) {
+    const std::int64_t value = view.integer(1, max);
+    return {.value = value, .least = value};
+  }
+  if (std::cmp_not_equal(view.value().size(), layers)) {
+    view.fail(fmt::format("{} numbers for {} layers", view.value().size(), layers));
+  }
+  PerLayer result{.value = 0, .least = max};
   for (const JsonView& element : view.elements()) {
     const std::int64_t value = element.integer(1, max);
-    result.varies = result.varies || (result.value != 0 && result.value != value);
     result.value = std::max(result.value, value);
-  }
-  if (result.value == 0) {
-    view.fail("an empty list is not a number per layer");
+    result.least = std::min(result.least, value);
   }
   return result;
 }
 
-std::optional<std::string> experts(const JsonView& config) {
+std::optional<std::string> experts(const JsonView& config, std::int64_t layers) {
   const auto count = find_any(config, expert_counts);
   if (!count || count->value() == 0) {
     return std::nullopt;
   }
-  const PerLayer number = per_layer(*count, most_experts);
+  const PerLayer number = per_layer(*count, most_experts, layers);
   if (number.value == 1) {
     return std::nullopt;
   }
   const auto top = find_any(config, experts_per_token);
   return top ? fmt::format("mixture of experts ({} experts, top {})", number.value,
-                           per_layer(*top, most_experts).value)
+                           per_layer(*top, most_experts, layers).value)
              : fmt::format("mixture of experts ({} experts)", number.value);
 }
 
@@ -102,23 +127,35 @@ std::string not_costed_line(const std::vector<std::string>& reasons) {
 
 namespace {
 
-/// A diffusion transformer has no vocabulary and names its heads in one of these ways.
+/// A diffusion transformer has no vocabulary and names itself, or its heads in one of these ways.
 bool looks_like_diffusion(const JsonView& config) {
-  if (config.find("vocab_size")) {
-    return false;
-  }
-  return config.find("_class_name") || config.find("attention_head_dim") ||
-         config.find("heads_num") || (config.find("n_heads") && config.find("dim"));
+  return !config.find("vocab_size") &&
+         model_keys::find_any(config, {"_class_name", "attention_head_dim", "heads_num"});
 }
 
-/// The decoder of a multimodal checkpoint lies one level deeper.
+/// Meta's own file beside its weights: no config.json, and without the width of the MLP.
+void refuse_params_json(const JsonView& config) {
+  if (config.find("dim") && config.find("n_layers") && config.find("n_heads")) {
+    config.fail(
+        "has the keys of Meta's params.json (dim, n_layers, n_heads); expected those of a "
+        "config.json (hidden_size, num_hidden_layers)");
+  }
+}
+
+/// The decoder of a multimodal checkpoint lies a level deeper, of one that speaks as well two.
 JsonView decoder_of(const JsonView& config) {
-  for (const std::string_view key : {"text_config", "llm_config", "language_config"}) {
+  for (const std::string_view key :
+       {"text_config", "llm_config", "language_config", "thinker_config"}) {
     if (const auto nested = config.find(key); nested && nested->value().is_object()) {
-      return *nested;
+      return decoder_of(*nested);
     }
   }
   return config;
+}
+
+void read_published(const JsonView& config, const std::optional<JsonView>& wrapper, Model& model) {
+  refuse_params_json(config);
+  model_keys::read_decoder(decoder_of(config), wrapper, config, model);
 }
 
 /// "…/Qwen2.5-7B/config.json" -> "Qwen2.5-7B".
@@ -140,7 +177,7 @@ Model read_model(const Json& document, const std::string& file) {
     if (looks_like_diffusion(view)) {
       model_keys::read_diffusion(view, model);
     } else {
-      model_keys::read_decoder(decoder_of(view), std::nullopt, view, model);
+      read_published(view, std::nullopt, model);
     }
     return model;
   }
@@ -152,7 +189,7 @@ Model read_model(const Json& document, const std::string& file) {
   const JsonView kind = view.at("kind");
   const JsonView config = view.at("config");
   if (kind.string() == "llm") {
-    model_keys::read_decoder(decoder_of(config), view, config, model);
+    read_published(config, view, model);
   } else if (kind.string() == "dit") {
     model_keys::read_diffusion(config, model);
   } else {

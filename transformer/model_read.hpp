@@ -45,12 +45,22 @@ bool flag(const JsonView& config, std::string_view key, bool otherwise = false);
 /// Of an MLP or of experts; "" where it is not said.
 std::string activation_name(const JsonView& config);
 
+/// Of the names that configs have for it; SiLU as a gate (swiglu) too.
+Activation activation_of(std::string_view name);
+
+/// "key value" for a message; of a list or an object the key alone.
+std::string said_as(const JsonView& value, std::string_view key);
+
 /// A count that may be one number for all layers, or a list with one for each.
 struct PerLayer {
   std::int64_t value = 0;  // the largest
-  bool varies = false;
+  std::int64_t least = 0;
+  [[nodiscard]] bool varies() const { return least != value; }
+  /// "4 to 8".
+  [[nodiscard]] std::string range() const;
 };
-PerLayer per_layer(const JsonView& view, std::int64_t max);
+/// InputError: a list of another length.
+PerLayer per_layer(const JsonView& view, std::int64_t max, std::int64_t layers);
 
 inline constexpr std::array<std::string_view, 6> expert_counts{
     "num_local_experts",  "num_experts",     "n_routed_experts",
@@ -67,7 +77,7 @@ inline constexpr std::array<std::string_view, 9> experts_per_token{
     "moe_num_active_primary_experts"};
 
 /// "mixture of experts (8 experts, top 2)", when there is more than one expert.
-std::optional<std::string> experts(const JsonView& config);
+std::optional<std::string> experts(const JsonView& config, std::int64_t layers);
 
 /// One letter a layer, of the config or of our frame around it.
 std::optional<JsonView> hybrid_pattern(const JsonView& config,
@@ -80,7 +90,7 @@ bool experts_uneven(const JsonView& config);
 std::string not_costed_line(const std::vector<std::string>& reasons);
 
 /// Fills what the kinds have in common and refuses heads that do not divide. A key that is missing
-/// in `config` is named by its first name.
+/// in `config` is named by its first name. `outer`: the whole document.
 void read_decoder(const JsonView& config, const std::optional<JsonView>& wrapper,
                   const JsonView& outer, Model& model);
 void read_diffusion(const JsonView& config, Model& model);

@@ -221,7 +221,7 @@ void read_diffusion(const JsonView& config, Model& model) {
   }
 
   std::vector<std::string> reasons;
-  if (auto text = experts(config)) {
+  if (auto text = experts(config, model.layers)) {
     reasons.push_back(std::move(*text));
   }
   if (class_name.starts_with("Sana")) {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <span>
 #include <utility>
 
 namespace spp::model_keys {
@@ -153,34 +154,77 @@ void see_window(const JsonView& config, std::int64_t window, Model& model) {
   }
 }
 
-/// What says of some layers that they are of kinds which only the code of their makers knows.
-inline constexpr std::array<std::string_view, 18> foreign_layers{"attn_type_list",
-                                                                 "linear_attn_config",
-                                                                 "hybrid_layer_pattern",
-                                                                 "cross_attention_layers",
-                                                                 "global_attn_every_n_layers",
-                                                                 "attn_layer_indices",
-                                                                 "full_attn_idxs",
-                                                                 "sliding_window_layout",
-                                                                 "attention_types",
-                                                                 "dense_attention_every_n_layers",
-                                                                 "mixer_types",
-                                                                 "sparse_config",
-                                                                 "attn_mode",
-                                                                 "block_types",
-                                                                 "_block_types",
-                                                                 "lru_width",
-                                                                 "state_size",
-                                                                 "ssm_cfg"};
+/// Keys of layers that only the code of their makers knows, and what they have, which is singular:
+/// a sentence goes on with "is".
+struct ForeignPart {
+  std::string_view key, what;
+  double above = -1;           // as a number it says so from here on; false never does
+  bool unless_listed = false;  // not where a list of the layers' kinds has none of them
+};
 
-/// MiniMax lists 1 for attention, 0 for linear attention; M2 has the first alone.
-bool says_kinds(const JsonView& config, std::string_view key) {
-  const auto said = config.find(key);
-  if (!said || key != "attn_type_list" || !said->value().is_array()) {
-    return said.has_value();
+constexpr std::string_view mix = "a mix of layers";
+constexpr std::string_view linear_attention = "linear attention";
+constexpr std::string_view state_space = "state-space mixing";
+inline constexpr std::array foreign_layers{
+    ForeignPart{"attn_type_list", mix}, ForeignPart{"linear_attn_config", mix},
+    ForeignPart{"hybrid_layer_pattern", mix}, ForeignPart{"cross_attention_layers", mix},
+    ForeignPart{"global_attn_every_n_layers", mix, 1, true}, ForeignPart{"attn_layer_indices", mix},
+    ForeignPart{"full_attn_idxs", mix}, ForeignPart{"sliding_window_layout", mix},
+    ForeignPart{"attention_types", mix},
+    ForeignPart{"dense_attention_every_n_layers", mix, 1, true}, ForeignPart{"mixer_types", mix},
+    ForeignPart{"sparse_config", "sparse attention"}, ForeignPart{"block_types", mix},
+    ForeignPart{"_block_types", mix}, ForeignPart{"attn_layer_period", mix, -1, true},
+    ForeignPart{"block_configs", "a shape of its own for each layer", -1, true},
+    ForeignPart{"lru_width", "a linear recurrence"}, ForeignPart{"state_size", state_space},
+    ForeignPart{"ssm_cfg", state_space},
+    // Granite 4.0 has these sizes where its list of kinds has no such layers, too.
+    ForeignPart{"ssm_state_size", state_space, -1, true},
+    ForeignPart{"mamba_num_heads", state_space, -1, true},
+    ForeignPart{"mamba_d_state", state_space, -1, true}, ForeignPart{"attn_mode", linear_attention},
+    ForeignPart{"expand_k", linear_attention},
+    ForeignPart{"attention_hidden_size", linear_attention},
+    ForeignPart{"decay_low_rank_dim", linear_attention},
+    ForeignPart{"qk_dim_factor", linear_attention}};
+
+inline constexpr std::array foreign_parts{
+    ForeignPart{"zero_expert_num",
+                "a layer of two attentions and MLPs beside experts, some of which are none"},
+    ForeignPart{"share_q_dim", "attention whose queries come from a shared latent"},
+    ForeignPart{"num_attention_groups", "attention in groups"},
+    ForeignPart{"parallel_attn_mlp_res", "an MLP beside all experts"},
+    ForeignPart{"residual_moe", "an MLP beside all experts"},
+    ForeignPart{"moe_config", "a mixture of experts that an object of its own describes"},
+    ForeignPart{"attn_config", "attention that an object of its own describes"},
+    ForeignPart{"ffn_config", "an MLP that an object of its own describes"},
+    ForeignPart{"layer_group_size", mix, 1},
+    ForeignPart{"altup_num_inputs", "an alternating update of several streams", 0},
+    ForeignPart{"num_attention_heads_per_layer",
+                "attention of different shape from layer to layer"},
+    ForeignPart{"use_cla", "sharing of K and V between layers", 0},
+    ForeignPart{"total_ut_steps", "a stack of layers that runs several times", 1},
+    ForeignPart{"num_loops", "a stack of layers that runs several times", 1}};
+
+bool has(const JsonView& config, const ForeignPart& part) {
+  const auto said = config.find(part.key);
+  if (!said || said->value() == false) {
+    return false;
   }
-  const Json& kinds = said->value();
-  return !std::all_of(kinds.begin(), kinds.end(), [](const Json& kind) { return kind == 1; });
+  if (part.key == "attn_type_list" && said->value().is_array()) {
+    // MiniMax lists 1 for attention, 0 for linear attention; M2 has the first alone.
+    return !std::ranges::all_of(said->value(), [](const Json& kind) { return kind == 1; });
+  }
+  return !said->value().is_number() || said->number() > part.above;
+}
+
+/// Of the first of `parts` that the config has.
+std::optional<std::string> reason_of(const JsonView& config, std::span<const ForeignPart> parts,
+                                     bool listed) {
+  for (const ForeignPart& part : parts) {
+    if (!(part.unless_listed && listed) && has(config, part)) {
+      return fmt::format("{} ({})", part.what, said_as(config.at(part.key), part.key));
+    }
+  }
+  return std::nullopt;
 }
 
 /// That layers are of several kinds, or of one that is not attention and an MLP or experts.
@@ -209,62 +253,30 @@ std::optional<std::string> foreign_mix(const JsonView& config,
     return fmt::format("a mix of layers (full attention every {} layers)",
                        interval->integer(1, most_layers));
   }
-  // Granite 4.0 has the sizes of state-space layers where its list of kinds has none of them, too.
-  if (kinds.empty() && find_any(config, {"ssm_state_size", "mamba_num_heads", "mamba_d_state",
-                                         "attn_layer_period", "block_configs"})) {
-    return "a mix of layers (state-space or one by one)";
-  }
-  const auto foreign = std::ranges::find_if(
-      foreign_layers, [&](std::string_view key) { return says_kinds(config, key); });
-  if (foreign != foreign_layers.end()) {
-    return fmt::format("a mix of layers ({})", *foreign);
-  }
-  return std::nullopt;
+  return reason_of(config, foreign_layers, !kinds.empty());
 }
 
-/// Keys of layers that only the code of their makers knows, and what they have.
-struct ForeignPart {
-  std::string_view key, what;
-  double above = -1;  // as a number it says so from here on; false never does
-};
-inline constexpr std::array foreign_parts{
-    ForeignPart{"zero_expert_num",
-                "two attentions and MLPs a layer beside experts, some of which are none"},
-    ForeignPart{"share_q_dim", "attention whose queries come from a shared latent"},
-    ForeignPart{"num_attention_groups", "attention in groups (num_attention_groups)"},
-    ForeignPart{"parallel_attn_mlp_res", "an MLP beside all experts (parallel_attn_mlp_res)"},
-    ForeignPart{"residual_moe", "an MLP beside all experts (residual_moe)"},
-    ForeignPart{"moe_config", "experts that an object of its own describes (moe_config)"},
-    ForeignPart{"attn_config", "attention that an object of its own describes (attn_config)"},
-    ForeignPart{"ffn_config", "an MLP that an object of its own describes (ffn_config)"},
-    ForeignPart{"layer_group_size", "a mix of layers (layer_group_size)", 1},
-    ForeignPart{"altup_num_inputs", "alternating updates (altup_num_inputs)", 0},
-    ForeignPart{"num_attention_heads_per_layer",
-                "attention of different shape from layer to layer"},
-    ForeignPart{"use_cla", "layers that use the keys of others (use_cla)", 0}};
+}  // namespace
 
-bool has(const JsonView& config, const ForeignPart& part) {
-  const auto said = config.find(part.key);
-  if (!said || said->value() == false) {
-    return false;
-  }
-  return !said->value().is_number() || said->number() > part.above;
-}
-
-/// Its attention looks both ways. Gemma 4 says "vision" where only the tokens of an image do.
-bool is_encoder(const JsonView& config, const JsonView& outer, const Family& family) {
+std::optional<std::string> looks_both_ways(const JsonView& config, const JsonView& outer) {
+  // Gemma 4 says "vision" where only the tokens of an image do.
   const auto both_ways = config.find("use_bidirectional_attention");
-  if (both_ways && (both_ways->value() == true || both_ways->value() == "all")) {
-    return true;
-  }
   const auto architectures = outer.find("architectures");
   const auto masked = [](const Json& name) {
     return name.is_string() && name.get_ref<const std::string&>().ends_with("ForMaskedLM");
   };
-  return family.encoder || (architectures && std::ranges::any_of(architectures->value(), masked));
+  if ((both_ways && (both_ways->value() == true || both_ways->value() == "all")) ||
+      (architectures && std::ranges::any_of(architectures->value(), masked))) {
+    return "an encoder";
+  }
+  if (!flag(config, "is_causal", true)) {
+    return "attention that looks both ways (is_causal false)";
+  }
+  if (const auto filled_in = config.find("mask_token_id")) {
+    return fmt::format("attention that looks both ways ({})", said_as(*filled_in, "mask_token_id"));
+  }
+  return std::nullopt;
 }
-
-}  // namespace
 
 std::vector<std::string> reasons_by_keys(const JsonView& config,
                                          const std::optional<JsonView>& wrapper,
@@ -281,13 +293,13 @@ std::vector<std::string> reasons_by_keys(const JsonView& config,
   }
   if (flag(config, "is_encoder_decoder")) {
     reasons.emplace_back("an encoder with a decoder");
-  } else if (is_encoder(config, outer, family)) {
-    reasons.emplace_back("an encoder");
+  } else if (!family.foreign.empty()) {
+    reasons.emplace_back(family.foreign);
+  } else if (auto both_ways = looks_both_ways(config, outer)) {
+    reasons.push_back(std::move(*both_ways));
   }
-  const auto part =
-      std::ranges::find_if(foreign_parts, [&](const ForeignPart& p) { return has(config, p); });
-  if (part != foreign_parts.end()) {
-    reasons.emplace_back(part->what);
+  if (auto part = reason_of(config, foreign_parts, false)) {
+    reasons.push_back(std::move(*part));
   }
   return reasons;
 }

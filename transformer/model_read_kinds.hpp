@@ -18,6 +18,9 @@ std::vector<std::string> reasons_by_keys(const JsonView& config,
                                          const std::optional<JsonView>& wrapper,
                                          const JsonView& outer, const Family& family);
 
+/// Tokens see those behind them: in words why, by keys and by the class that uses the weights.
+std::optional<std::string> looks_both_ways(const JsonView& config, const JsonView& outer);
+
 /// Which layers see which tokens; a reason where that is not known.
 std::optional<std::string> read_masks(const JsonView& config,
                                       const std::optional<JsonView>& wrapper, const Family& family,

@@ -8,6 +8,11 @@
 
 namespace spp::model_keys {
 
+void assume_default(std::string_view what, std::string_view config_class, Model& model) {
+  model.assumed.push_back(
+      fmt::format("{} (not in the config; default of transformers' {})", what, config_class));
+}
+
 std::int64_t Published::number(std::string_view key, std::int64_t otherwise, std::int64_t max,
                                std::int64_t min) const {
   if (const auto found = config.find(key)) {
@@ -25,10 +30,7 @@ bool Published::flag(std::string_view key, bool otherwise) const {
   return otherwise;
 }
 
-void Published::assume(std::string_view what) const {
-  model.assumed.push_back(
-      fmt::format("{} (not in the config; default of transformers' {})", what, config_class));
-}
+void Published::assume(std::string_view what) const { assume_default(what, config_class, model); }
 
 std::optional<std::vector<std::string>> Published::kinds() const {
   const auto list = find_any(config, {"layer_types", "layers_block_type"});

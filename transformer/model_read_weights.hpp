@@ -21,6 +21,9 @@
 
 namespace spp::model_keys {
 
+/// Into Model::assumed: what a config does not say and its class fills in, in words.
+void assume_default(std::string_view what, std::string_view config_class, Model& model);
+
 /// What there is to count from. `model` has what all decoders have in common, with experts.
 struct Published {
   const JsonView& config;
@@ -32,7 +35,7 @@ struct Published {
   [[nodiscard]] std::int64_t number(std::string_view key, std::int64_t otherwise, std::int64_t max,
                                     std::int64_t min = 1) const;
   [[nodiscard]] bool flag(std::string_view key, bool otherwise) const;
-  /// Something else that the class fills in, in words.
+  /// Something else that the class fills in.
   void assume(std::string_view what) const;
   /// The published list of the layers' kinds; nothing without one. InputError: not one a layer.
   [[nodiscard]] std::optional<std::vector<std::string>> kinds() const;

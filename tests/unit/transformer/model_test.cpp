@@ -187,6 +187,7 @@ TEST_CASE(
   CHECK(gated(R"({"model_type": "newcomer"})"));
   CHECK_FALSE(gated(R"({"model_type": "newcomer", "activation_function": "gelu_new"})"));
   CHECK(gated(R"({"model_type": "newcomer", "activation_function": "swiglu"})"));
+  CHECK(gated(R"({"model_type": "newcomer", "activation_function": "silu"})"));
   CHECK_FALSE(gated(R"({"model_type": "newcomer", "hidden_size": null, "n_embd": 4096})"));
   CHECK_FALSE(gated(R"({"model_type": "newcomer", "hidden_act": "relu2"})"));
 }
@@ -197,12 +198,26 @@ TEST_CASE("what only a maker's code knows of layers is refused, whatever the mod
     CHECK(llama(fmt::format(R"({{"model_type": "theirs", "{}": [1, 0]}})", key)).not_costed ==
           fmt::format("a mix of layers ({}) is not costed yet", key));
   }
-  for (const std::string_view key :
-       {"state_size", "ssm_cfg", "block_types", "_block_types", "mixer_types", "sparse_config",
-        "full_attn_idxs", "sliding_window_layout", "attn_mode", "attention_types"}) {
+  for (const std::string_view key : {"block_types", "_block_types", "mixer_types", "full_attn_idxs",
+                                     "sliding_window_layout", "attention_types"}) {
     CHECK(llama(fmt::format(R"({{"{}": [0, 1]}})", key)).not_costed ==
           fmt::format("a mix of layers ({}) is not costed yet", key));
   }
+  const auto refused = [](std::string_view patch) { return llama(patch).not_costed; };
+  CHECK(refused(R"({"state_size": 16})") == "state-space mixing (state_size 16) is not costed yet");
+  CHECK(refused(R"({"ssm_cfg": {}})") == "state-space mixing (ssm_cfg) is not costed yet");
+  CHECK(refused(R"({"sparse_config": {}})") ==
+        "sparse attention (sparse_config) is not costed yet");
+  for (const std::string_view key :
+       {"attention_hidden_size", "expand_k", "decay_low_rank_dim", "qk_dim_factor", "attn_mode"}) {
+    CHECK(refused(fmt::format(R"({{"{}": 96, "intermediate_size": null}})", key)) ==
+          fmt::format("linear attention ({} 96) is not costed yet", key));
+  }
+  CHECK(refused(R"({"total_ut_steps": 4})") ==
+        "a stack of layers that runs several times (total_ut_steps 4) is not costed yet");
+  CHECK(refused(R"({"total_ut_steps": 1, "num_loops": 1})").empty());
+  CHECK(refused(R"({"use_cla": true})") ==
+        "sharing of K and V between layers (use_cla true) is not costed yet");
   CHECK(llama(R"({"sparse_config": null})").not_costed.empty());
   CHECK(llama(R"({"model_type": "opt", "word_embed_proj_dim": 512})").not_costed ==
         "an embedding of another width (word_embed_proj_dim 512) is not costed yet");
@@ -220,6 +235,13 @@ TEST_CASE("encoders are known by their type, their class and what they attend to
         R"({"use_bidirectional_attention": "all"})"}) {
     CHECK(llama(patch).not_costed == "an encoder is not costed yet");
   }
+  CHECK(llama(R"({"is_causal": false})").not_costed ==
+        "attention that looks both ways (is_causal false) is not costed yet");
+  CHECK(llama(R"({"model_type": "Dream", "mask_token_id": 151666})").not_costed ==
+        "attention that looks both ways (mask_token_id 151666) is not costed yet");
+  CHECK(llama(R"({"model_type": "Dream", "mask_token_id": 151666})").mask.kind == MaskKind::full);
+  CHECK(llama(R"({"model_type": "llada2_moe"})").not_costed ==
+        "a language model by diffusion is not costed yet");
   CHECK(llama(R"({"architectures": ["LlamaForCausalLM"],
                   "use_bidirectional_attention": "vision"})")
             .not_costed.empty());
@@ -229,9 +251,9 @@ TEST_CASE("where keys say that layers are foreign, those of usual ones may be mi
   const auto refused = [](std::string_view patch) { return llama(patch).not_costed; };
   CHECK(refused(R"({"intermediate_size": null, "num_key_value_heads": null,
                     "block_configs": [{"ffn": {"ffn_mult": 5.25}}]})") ==
-        "a mix of layers (state-space or one by one) is not costed yet");
+        "a shape of its own for each layer (block_configs) is not costed yet");
   CHECK(refused(R"({"num_attention_heads": null, "state_size": 16})") ==
-        "a mix of layers (state_size) is not costed yet");
+        "state-space mixing (state_size 16) is not costed yet");
   CHECK(refused(R"({"num_attention_heads": null, "is_encoder_decoder": true})") ==
         "an encoder with a decoder is not costed yet");
   CHECK_THAT(refused(R"({"intermediate_size": null, "attn_config": {"kv_n_heads": 8}})"),
@@ -263,6 +285,17 @@ TEST_CASE("how a checkpoint stores its weights is said") {
       "--gemm-format");
 }
 
+TEST_CASE("a decoder's own object says how its weights are stored, too; towers are named") {
+  const Model model = read(fmt::format(R"({{"model_type": "x_vl", "vision_config": {{"depth": 32}},
+      "audio_config": {{}}, "text_config": {}}})",
+                                       llama_with(R"({"quantization_config": {
+      "quant_method": "fp8"}})")
+                                           .dump()));
+  REQUIRE(model.assumed.size() == 3);
+  CHECK_THAT(model.assumed[1], ContainsSubstring("(quantization_config: fp8)"));
+  CHECK(model.assumed[2] == "the decoder alone, nothing of vision_config and audio_config");
+}
+
 TEST_CASE("an explicit head_dim wins over hidden / heads") {
   CHECK(llama().head_dim == 128);
   CHECK(llama(R"({"head_dim": 64})").head_dim == 64);
@@ -271,6 +304,36 @@ TEST_CASE("an explicit head_dim wins over hidden / heads") {
 
 TEST_CASE("without num_key_value_heads every head has its own keys and values") {
   CHECK(llama(R"({"num_key_value_heads": null})").kv_heads == 32);
+}
+
+TEST_CASE("what a nested object leaves to its class is the class's default, and said") {
+  const auto nested = [](std::string_view keys) {
+    return read(fmt::format(R"({{"model_type": "x_vl", "text_config": {{
+        "num_hidden_layers": 42, "vocab_size": 1000, "tie_word_embeddings": true, {}}}}})",
+                            keys));
+  };
+  const Model gemma = nested(R"("model_type": "gemma2", "hidden_size": 3584,
+      "intermediate_size": 14336, "num_attention_heads": 16, "num_key_value_heads": 8,
+      "sliding_window": 4096)");  // PaliGemma2-10B's
+  CHECK(gemma.head_dim == 256);
+  CHECK(gemma.assumed ==
+        std::vector<std::string>{"head_dim 256 (not in the config; default of transformers' "
+                                 "Gemma2Config)"});
+  const std::string shape = R"("hidden_size": 2560, "intermediate_size": 9728,
+      "num_attention_heads": 32, "model_type": )";
+  CHECK(nested(shape + R"("qwen3", "num_key_value_heads": 8)").head_dim == 128);
+  CHECK(nested(shape + R"("qwen3", "num_key_value_heads": 8, "head_dim": null)").head_dim == 80);
+  CHECK(nested(shape + R"("qwen3")").kv_heads == 32);
+  CHECK(nested(shape + R"("mixtral")").kv_heads == 8);
+  CHECK(nested(shape + R"("mistral", "num_key_value_heads": null)").kv_heads == 32);
+  const Model mistral = nested(shape + R"("mistral")");
+  CHECK(mistral.kv_heads == 8);
+  REQUIRE(mistral.assumed.size() == 2);
+  CHECK(mistral.assumed[0] ==
+        "num_key_value_heads 8 (not in the config; default of transformers' MistralConfig)");
+  CHECK(mistral.assumed[1] == "head_dim 80: hidden size / heads (not in the config)");
+  CHECK(nested(shape + R"("newcomer")").assumed[1] ==
+        "num_key_value_heads 32: one for each head (not in the config)");
 }
 
 TEST_CASE("the decoder of a multimodal config is found under text_config") {
@@ -283,17 +346,67 @@ TEST_CASE("the decoder of a multimodal config is found under text_config") {
   CHECK(model.kv_heads == 4);
   CHECK(model.qk_norm);
   CHECK(model.tied_embeddings);
+  CHECK(read(R"({"model_type": "x_omni", "talker_config": {"hidden_size": 8}, "thinker_config": {
+      "audio_config": {}, "text_config": {"model_type": "qwen3", "hidden_size": 64, "head_dim": 32,
+      "num_attention_heads": 4, "intermediate_size": 128, "num_hidden_layers": 2,
+      "vocab_size": 100}}})")
+            .assumed.back() == "the decoder alone, nothing of audio_config");
+  CHECK(error_of(R"({"model_type": "x", "talker_config": {"hidden_size": 8}, "a_config": {}})") ==
+        "config.json: key 'hidden_size' is missing, and talker_config, a_config is not known to "
+        "hold a decoder");
 }
 
 TEST_CASE("what a config leaves open is listed as assumed") {
   const Model model = llama(R"({"model_type": "newcomer", "tie_word_embeddings": null})");
-  REQUIRE(model.assumed.size() == 2);
+  REQUIRE(model.assumed.size() == 3);
   CHECK(model.assumed[0] ==
         "layers like Llama's: gated MLP, RMSNorm, no biases (model_type 'newcomer' is not in the "
         "table)");
   CHECK_THAT(llama(R"({"model_type": "newcomer", "hidden_act": "relu2"})").assumed[0],
              StartsWith("layers like Llama's: MLP without a gate, RMSNorm"));
-  CHECK(model.assumed[1] == "untied embeddings (no tie_word_embeddings)");
+  CHECK(model.assumed[1] == "tied embeddings (no tie_word_embeddings; transformers' default)");
+  CHECK(model.assumed[2] == "head_dim 128: hidden size / heads (not in the config)");
+  const Model llama_like = llama(R"({"tie_word_embeddings": null})");
+  CHECK(llama_like.assumed ==
+        std::vector<std::string>{"untied embeddings (no tie_word_embeddings)"});
+}
+
+TEST_CASE("embeddings are tied where neither a file nor its class says otherwise") {
+  const auto tied = [](std::string_view patch) { return llama(patch).tied_embeddings; };
+  CHECK(tied(R"({"model_type": "minicpm", "tie_word_embeddings": null})"));
+  CHECK(tied(R"({"model_type": "cohere2", "tie_word_embeddings": null})"));
+  CHECK(tied(R"({"model_type": "newcomer", "tie_word_embeddings": null})"));
+  CHECK(tied(R"({"tie_word_embeddings": null, "weight_tying": true})"));
+  CHECK_FALSE(tied(R"({"model_type": "mixtral", "tie_word_embeddings": null})"));
+  const Model nested = read(
+      fmt::format(R"({{"text_config": {}}})",
+                  llama_with(R"({"model_type": "newcomer", "tie_word_embeddings": null})").dump()));
+  CHECK_FALSE(nested.tied_embeddings);
+  CHECK_THAT(nested.assumed[1], StartsWith("untied embeddings (no tie_word_embeddings; "));
+}
+
+TEST_CASE("biases are read under their names, and said of a type that is not in the table") {
+  const auto newcomer = [](std::string_view key) {
+    return llama(fmt::format(R"({{"model_type": "newcomer", "head_dim": 128, "{}": true}})", key));
+  };
+  for (const std::string_view key : {"qkv_bias", "use_qkv_bias", "add_qkv_bias"}) {
+    const Model model = newcomer(key);
+    CHECK(model.attention_bias);
+    CHECK_FALSE(model.output_bias);
+    CHECK_THAT(model.assumed[0], ContainsSubstring("RMSNorm, biases of Q, K and V ("));
+  }
+  CHECK(newcomer("bias").output_bias);
+  CHECK_FALSE(newcomer("bias").mlp_bias);
+  CHECK(llama(R"({"model_type": "falcon", "bias": true})").mlp_bias);
+  CHECK_FALSE(llama(R"({"model_type": "falcon", "bias": false})").attention_bias);
+}
+
+TEST_CASE("keys that nobody reads are named where a model_type is not in the table") {
+  const std::string_view keys = R"("moe_scheme": "x", "early_gate": [1], "linear_heads": 4,
+      "router_aux_loss_of_experts": 0.1, "use_moe_bias": false, "dense_width": 0, "colour": 3)";
+  CHECK(llama(fmt::format(R"({{"model_type": "newcomer", {}}})", keys)).assumed.back() ==
+        "nothing that these keys speak of: moe_scheme x, early_gate, linear_heads 4");
+  CHECK(llama(fmt::format("{{{}}}", keys)).assumed.empty());
 }
 
 TEST_CASE("a sliding window counts only where it is switched on and narrower than the positions") {
@@ -419,6 +532,22 @@ TEST_CASE("experts are read under their names") {
   CHECK_FALSE(llama(R"({"num_hidden_layers": 4, "n_routed_experts": 8, "num_experts_per_tok": 2,
       "mlp_layer_types": ["sparse", "dense", "sparse", "sparse"]})")
                   .not_costed.empty());
+  CHECK_THAT(llama_error(R"({"n_routed_experts": 8, "num_experts_per_tok": 2,
+      "mlp_layer_types": ["dense", "sparse"]})"),
+             EndsWith("mlp_layer_types: 2 kinds for 32 layers"));
+  const std::string_view exaone = R"({"num_experts": 8, "num_experts_per_tok": 2,
+      "num_hidden_layers": 3, "first_last_k_dense_replace": 1)";  // K-EXAONE's
+  CHECK(llama(fmt::format(R"({}, "is_moe_layer": [false, true, true]}})", exaone))
+            .experts.dense_layers == 1);
+  CHECK(llama(fmt::format("{}}}", exaone)).not_costed ==
+        "a mixture of experts in some layers only (8 experts) is not costed yet");
+  for (const std::string_view key : {"num_dense_layers", "moe_layer_num_skipped"}) {
+    CHECK(llama(fmt::format(R"({{"num_experts": 8, "num_experts_per_tok": 2, "{}": 3}})", key))
+              .experts.dense_layers == 3);
+  }
+  CHECK(llama(R"({"model_type": "granitemoeshared", "num_local_experts": 62,
+      "num_experts_per_tok": 8, "shared_intermediate_size": 1024})")
+            .experts.shared_ffn == 1024);
   CHECK(llama(R"({"model_type": "qwen2_moe", "num_experts": 8, "num_experts_per_tok": 2,
       "shared_expert_intermediate_size": 64})")
             .experts.shared_gate);
@@ -438,9 +567,9 @@ TEST_CASE("experts are read under their names") {
   CHECK(llama(R"({"num_experts": 8, "num_experts_per_tok": 2, "decoder_sparse_step": 2})")
             .experts.every == 2);
   CHECK(refused(R"({"num_experts": 8, "num_experts_per_tok": 2, "moe_layer_freq": [0, 1]})") ==
-        "experts in some layers only (8 experts) is not costed yet");
+        "a mixture of experts in some layers only (8 experts) is not costed yet");
   CHECK(refused(R"({"num_experts": 8, "num_experts_per_tok": 2, "mlp_only_layers": [3]})") ==
-        "experts in some layers only (8 experts) is not costed yet");
+        "a mixture of experts in some layers only (8 experts) is not costed yet");
   CHECK(refused(R"({"num_experts": 8})") ==
         "mixture of experts (8 experts) without num_experts_per_tok is not costed yet");
 }
@@ -465,9 +594,57 @@ TEST_CASE("the parameters of models that call their experts otherwise are those 
         Experts{.count = 64, .per_token = 8, .ffn = 3072, .shared = 1, .shared_ffn = 3072});
   CHECK(static_cast<double>(even.layer_parameters()) == Catch::Approx(80.4e9 / 32).epsilon(0.02));
   CHECK(read(fmt::format(fmt::runtime(hunyuan), 4096)).not_costed ==
-        "experts of different width or number from layer to layer is not costed yet");
+        "a mixture of experts of different width or number from layer to layer is not costed yet");
   CHECK(llama(R"({"num_experts": 8, "moe_k": 2, "moe_layer_end_index": 3})").not_costed ==
-        "experts in some layers only (8 experts) is not costed yet");
+        "a mixture of experts in some layers only (8 experts) is not costed yet");
+}
+
+TEST_CASE("the parameters of EXAONE, Molmo, Trinity and Pangu are those of their checkpoints") {
+  const Model exaone = read(R"({"model_type": "exaone", "activation_function": "silu",
+      "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
+      "num_key_value_heads": 8, "num_layers": 32, "vocab_size": 102400,
+      "tie_word_embeddings": false})");
+  CHECK(exaone.parameters() == 7'818'448'896);
+  const Model molmo = read(R"({"model_type": "molmo", "hidden_size": 3584,
+      "intermediate_size": 37888, "num_attention_heads": 28, "num_hidden_layers": 28,
+      "num_key_value_heads": 4, "qkv_bias": true, "vocab_size": 152064, "weight_tying": false,
+      "tie_word_embeddings": false})");
+  CHECK(molmo.parameters() == 7'615'616'512);  // its language model is Qwen2-7B
+  std::string kinds;
+  for (int i = 0; i < 8; ++i) {
+    kinds += R"("sliding_attention", "sliding_attention", "sliding_attention", "full_attention", )";
+  }
+  const Model trinity = read(fmt::format(R"({{"model_type": "afmoe", "head_dim": 128,
+      "global_attn_every_n_layers": 4, "hidden_size": 2048, "intermediate_size": 6144,
+      "layer_types": [{}], "moe_intermediate_size": 1024, "num_attention_heads": 32,
+      "num_dense_layers": 2, "num_experts": 128, "num_experts_per_tok": 8, "num_hidden_layers": 32,
+      "num_key_value_heads": 4, "num_shared_experts": 1, "sliding_window": 2048,
+      "tie_word_embeddings": false, "vocab_size": 200192}})",
+                                         kinds.substr(0, kinds.size() - 2)));
+  CHECK(trinity.not_costed.empty());
+  CHECK(static_cast<double>(trinity.parameters()) == Catch::Approx(26.12e9).epsilon(0.001));
+  const Model pangu = read(R"({"model_type": "pangu_ultra_moe", "num_dense_layers": 3,
+      "hidden_size": 7680, "intermediate_size": 18432, "attention_kv_lora_dim": 512,
+      "attention_q_lora_dim": 1536, "attention_qk_dim": 128, "attention_qk_rope_dim": 64,
+      "attention_v_dim": 128, "moe_intermediate_size": 2048, "num_routed_experts": 256,
+      "num_shared_experts": 1, "num_attention_heads": 128, "num_experts_per_tok": 8,
+      "num_hidden_layers": 61, "num_key_value_heads": 128, "num_mtp_layers": 1,
+      "sandwich_norm": true, "tie_word_embeddings": false, "vocab_size": 153600})");
+  CHECK(static_cast<double>(pangu.parameters()) == Catch::Approx(718e9).epsilon(0.002));
+  CHECK(pangu.latent.kv_rank == 512);
+  CHECK(pangu.predict_layers == 1);
+  CHECK(pangu.branch_norms);
+}
+
+TEST_CASE("of a model that is not costed a card says what the config does, and no more") {
+  const Model dbrx = read(R"({"model_type": "dbrx", "d_model": 6144, "n_heads": 48, "n_layers": 40,
+      "vocab_size": 100352, "attn_config": {"kv_n_heads": 8}, "tie_word_embeddings": true})");
+  CHECK(dbrx.not_costed ==
+        "attention that an object of its own describes (attn_config) is not costed yet");
+  CHECK(dbrx.q_heads == 48);
+  CHECK(dbrx.kv_heads == 0);
+  CHECK(dbrx.head_dim == 0);
+  CHECK(dbrx.tied_embeddings);
 }
 
 TEST_CASE("the parameters of GLM-4-9B and of Apertus-70B are those of their model cards") {
@@ -491,7 +668,7 @@ TEST_CASE("layers with parts that are not known are refused, not taken for what 
   // parameters than they have.
   CHECK_THAT(
       llama(R"({"n_routed_experts": 512, "moe_topk": 12, "zero_expert_num": 256})").not_costed,
-      ContainsSubstring("two attentions and MLPs a layer"));
+      ContainsSubstring("a layer of two attentions and MLPs"));
   CHECK_THAT(llama(R"({"share_q_dim": 2048})").not_costed, ContainsSubstring("a shared latent"));
   CHECK_THAT(llama(R"({"num_local_experts": 128, "num_experts_per_tok": 2,
                        "parallel_attn_mlp_res": true})")
@@ -499,7 +676,7 @@ TEST_CASE("layers with parts that are not known are refused, not taken for what 
              ContainsSubstring("an MLP beside all experts"));
   CHECK_THAT(llama(R"({"num_local_experts": 8, "num_experts_per_tok": 2, "residual_moe": true})")
                  .not_costed,
-             ContainsSubstring("an MLP beside all experts (residual_moe)"));
+             ContainsSubstring("an MLP beside all experts (residual_moe true)"));
   CHECK_THAT(llama(R"({"use_moe": true, "moe_config": {"moe_num_experts": 32}})").not_costed,
              ContainsSubstring("(moe_config)"));
   CHECK(llama(R"({"moe_ffn_hidden_size": 768})").not_costed ==
@@ -530,7 +707,7 @@ TEST_CASE("the parameters of models with latent attention are those of their pap
   CHECK(static_cast<double>(moonlight.parameters() - 2 * moonlight.table_parameters()) ==
         Catch::Approx(15.29e9).epsilon(0.005));
   CHECK(llama_error(R"({"kv_lora_rank": 512, "qk_rope_head_dim": 64})") ==
-        "config.json: key 'qk_nope_head_dim' is missing");
+        "config.json: key 'qk_nope_head_dim' is missing (or attention_qk_dim)");
 }
 
 TEST_CASE("the parameters of models with experts in turns or beside dense layers") {
@@ -561,13 +738,20 @@ TEST_CASE("what such layers cannot express is refused by name") {
         "a mix of layers (full attention every 4 layers) is not costed yet");
   CHECK(refused(R"({"layer_types": ["linear_attention", "full_attention", "full_attention"]})") ==
         "a mix of layers (2 full_attention, 1 linear_attention) is not costed yet");
-  CHECK(refused(R"({"num_key_value_heads": [8, 4, 8]})") ==
-        "attention of different shape from layer to layer is not costed yet");
-  CHECK(refused(R"({"num_key_value_heads": [8, 8]})").empty());
+  CHECK(refused(R"({"num_hidden_layers": 3, "num_key_value_heads": [8, 4, 8]})") ==
+        "attention of different shape from layer to layer (4 to 8 key/value heads) is not costed "
+        "yet");
+  CHECK(refused(R"({"num_hidden_layers": 2, "intermediate_size": [11008, 8192]})") ==
+        "an MLP of different width from layer to layer (8192 to 11008) is not costed yet");
+  CHECK(refused(R"({"num_hidden_layers": 2, "num_key_value_heads": [8, 8]})").empty());
+  CHECK(llama_error(R"({"intermediate_size": [11008, 11008, 11008]})") ==
+        "config.json: intermediate_size: 3 numbers for 32 layers");
   CHECK(refused(R"({"attention_chunk_size": 8192})") ==
         "chunked attention (8192 tokens) is not costed yet");
   CHECK(refused(R"({"attn_layer_period": 8})") ==
-        "a mix of layers (state-space or one by one) is not costed yet");
+        "a mix of layers (attn_layer_period 8) is not costed yet");
+  CHECK(refused(R"({"mamba_d_state": 256})") ==
+        "state-space mixing (mamba_d_state 256) is not costed yet");
 }
 
 TEST_CASE("a missing key is named with its other names") {
@@ -594,7 +778,7 @@ TEST_CASE("absurd numbers are refused with file and key") {
   CHECK(llama_error(R"({"num_key_value_heads": "8"})") ==
         "config.json: num_key_value_heads: \"8\" is not a whole number (1 to 4096)");
   CHECK(llama_error(R"({"num_key_value_heads": []})") ==
-        "config.json: num_key_value_heads: an empty list is not a number per layer");
+        "config.json: num_key_value_heads: 0 numbers for 32 layers");
   CHECK(llama_error(R"({"tie_word_embeddings": 1})") ==
         "config.json: tie_word_embeddings: 1 is not true or false");
 }
@@ -649,6 +833,9 @@ TEST_CASE("diffusion transformers are read from diffusers' configs") {
 }
 
 TEST_CASE("wrong diffusion configs are refused with file and key") {
+  CHECK(error_of(R"({"dim": 4096, "n_layers": 32, "n_heads": 32, "norm_eps": 1e-5})") ==
+        "config.json: has the keys of Meta's params.json (dim, n_layers, n_heads); expected those "
+        "of a config.json (hidden_size, num_hidden_layers)");
   CHECK(error_of(R"({"heads_num": 24, "num_layers": 2})") ==
         "config.json: key 'attention_head_dim' is missing (or head_dim)");
   CHECK(error_of(R"({"_class_name": "DiT", "num_heads": 7, "dim": 100, "num_layers": 2})") ==
@@ -694,6 +881,8 @@ TEST_CASE("an unknown model is an error with the nearest name") {
   const ModelLibrary models = library();
   CHECK(message_of<InputError>([&] { (void)models.load("qwen2.5-8b", "--model"); }) ==
         "--model: unknown model 'qwen2.5-8b' (did you mean 'qwen2.5-3b'?)");
+  CHECK_THAT(message_of<InputError>([&] { (void)models.load("meta-llama/Llama-2-7b", "m"); }),
+             EndsWith("); nothing is downloaded: give the path of its config.json"));
   CHECK(message_of<InputError>([&] { (void)models.load("no/such.json", "--model"); }) ==
         "--model: there is no model file 'no/such.json'");
 }
