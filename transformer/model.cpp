@@ -124,7 +124,12 @@ std::filesystem::path ModelLibrary::file_of(std::string_view name, std::string_v
       }
     }
   }
-  throw InputError(where, fmt::format("unknown model '{}'{}", name, did_you_mean(bare, names())));
+  const std::vector<std::string> known = names();
+  throw InputError(where,
+                   fmt::format("unknown model '{}'{}{}", name, did_you_mean(bare, known),
+                               nearest_name(bare, known).empty()
+                                   ? "; nothing is downloaded: give the path of its config.json"
+                                   : ""));
 }
 
 Model ModelLibrary::load(std::string_view name, std::string_view where) const {

@@ -102,7 +102,7 @@ std::string card_table(const Json& card, const Style& style) {
     const bool shown = key != "format" && key != "format_version" && key != "tool_version" &&
                        key != "file" && key != "name" && key != "weights" && key != "layer_kinds" &&
                        key != "assumed";
-    if (shown && !value.is_null()) {
+    if (shown && !value.is_null() && value != 0) {  // 0: the model has none, or does not say it
       table.rows.push_back({"  " + key, value_of(value)});
     }
   }
