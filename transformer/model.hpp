@@ -243,7 +243,7 @@ struct Model {
 };
 
 /// Reads our wrapper ({"format": "sp-plan/model", "config": {…}}) or a bare config.json, with the
-/// decoder at the top or under text_config. InputError names file and key.
+/// decoder at the top or in an object of its own (text_config). InputError names file and key.
 Model read_model(const Json& document, const std::string& file);
 
 /// The data folder models/.
