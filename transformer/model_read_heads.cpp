@@ -33,8 +33,10 @@ class Guesses {
   void by_class(std::string_view key, std::int64_t value) const {
     assume_default(fmt::format("{} {}", key, value), family_.config_class, model_);
   }
-  void derived(std::string_view key, std::int64_t value, std::string_view rule) const {
-    if (unsure_) {
+  /// `unsure`: though the class is known.
+  void derived(std::string_view key, std::int64_t value, std::string_view rule,
+               bool unsure = false) const {
+    if (unsure || unsure_) {
       model_.assumed.push_back(fmt::format("{} {}: {} (not in the config)", key, value, rule));
     }
   }
@@ -60,19 +62,21 @@ void read_kv_heads(const JsonView& config, const Family& family, const Guesses& 
     model.kv_heads = static_cast<int>(number.value);
     if (number.varies()) {
       varying.push_back(fmt::format("{} key/value heads", number.range()));
-    } else if (model.q_heads % model.kv_heads != 0) {
+    } else if (varying.empty() && model.q_heads % model.kv_heads != 0) {
       kv->fail(fmt::format("{} key/value heads do not divide {} attention heads", model.kv_heads,
                            model.q_heads));
     }
     return;
   }
-  const bool of_class = family.kv_heads > 0 && model.q_heads % family.kv_heads == 0 &&
-                        left_to_class(config, kv_counts.front());
-  model.kv_heads = of_class ? family.kv_heads : model.q_heads;
-  if (of_class) {
+  const bool has_default = family.kv_heads > 0 && left_to_class(config, kv_counts.front());
+  if (has_default && model.q_heads % family.kv_heads == 0) {
+    model.kv_heads = family.kv_heads;
     guesses.by_class(kv_counts.front(), model.kv_heads);
-  } else if (!find_any(config, kv_ranks)) {
-    guesses.derived(kv_counts.front(), model.kv_heads, "one for each head");
+    return;
+  }
+  model.kv_heads = model.q_heads;
+  if (!find_any(config, kv_ranks)) {
+    guesses.derived(kv_counts.front(), model.kv_heads, "one for each head", has_default);
   }
 }
 

@@ -273,7 +273,8 @@ std::optional<std::string> looks_both_ways(const JsonView& config, const JsonVie
     return "attention that looks both ways (is_causal false)";
   }
   if (const auto filled_in = config.find("mask_token_id")) {
-    return fmt::format("attention that looks both ways ({})", said_as(*filled_in, "mask_token_id"));
+    return fmt::format("a model that fills in masked tokens ({})",
+                       said_as(*filled_in, "mask_token_id"));
   }
   return std::nullopt;
 }
