@@ -186,7 +186,7 @@ const StackSpec& Predictor::stack_of(const std::string& name, std::string_view w
 
 const StackSpec& Predictor::as_run(const StackSpec& stack, const CorpusFile& file,
                                    const Point& point) {
-  const bool fused = point.phase == "inference" && says_compiled(point);
+  const bool fused = says_compiled(point);
   const bool counted = counts_on_device(file, point);
   const bool dropped = contains(point.variant, "tokendrop");
   const bool plain = point.dispatcher.empty() && stack.dispatches_plainly(point.model, point.dtype);
