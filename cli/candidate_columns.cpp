@@ -124,8 +124,9 @@ std::vector<CandidateColumn> time_columns() {
            }}};
 }
 
-std::vector<CandidateColumn> other_columns() {
-  return {
+std::vector<CandidateColumn> other_columns(const Request& request) {
+  const int spare_memory = request.objective == Objective::memory ? 0 : 4;
+  std::vector<CandidateColumn> columns{
       {"exposed", true,
        [](const Candidate& c) { return c.simulated ? human(c.predicted.exposed) : ""; },
        [](const Candidate&) { return true; }, "", 1, "exposed: communication that no kernel hides"},
@@ -134,9 +135,17 @@ std::vector<CandidateColumn> other_columns() {
          const Prediction& p = c.predicted;
          return human(p.memory.tensors()) + (p.fits ? "" : "!");
        },
-       [](const Candidate&) { return true; }, "", 4, "memory: of a GPU, ! where it has less"},
+       [](const Candidate&) { return true; }, "", spare_memory,
+       "memory: of a GPU, ! where it has less"},
       {"longest", true, [](const Candidate& c) { return about_tokens(c.predicted.max_seq); },
        [](const Candidate&) { return true; }, "", 2, "longest: tokens of a sequence that fits"}};
+  if (request.counts_replicas()) {
+    columns.insert(columns.begin(),
+                   {"tokens/s", true, [](const Candidate& c) {
+                      return human_count(static_cast<std::int64_t>(c.predicted.tokens_per_s));
+                    }});
+  }
+  return columns;
 }
 
 }  // namespace spp::cli

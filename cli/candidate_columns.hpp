@@ -25,6 +25,6 @@ std::vector<CandidateColumn> plan_columns(const Request& request);
 /// The step, with half its interval.
 std::vector<CandidateColumn> time_columns();
 /// What is exposed, memory, the longest sequence.
-std::vector<CandidateColumn> other_columns();
+std::vector<CandidateColumn> other_columns(const Request& request);
 
 }  // namespace spp::cli

@@ -288,7 +288,7 @@ CandidateTable candidate_table(const std::vector<TableRow>& rows, const Request&
     texts.push_back(std::move(more));
     texts.push_back(std::move(part));
   }
-  add(other_columns());
+  add(other_columns(request));
 
   constexpr std::size_t longest_bar = 24;
   constexpr std::size_t shortest_bar = 7;

@@ -314,6 +314,29 @@ int next_even(const Request& request, int per_node) {
   return gpus;
 }
 
+/// Numbers of GPUs on which a step may be faster: such as deal out nodes and heads evenly where it
+/// does not, and one node where it waits much of the time: for the network, and where one batch
+/// passes a pipeline, for other stages.
+std::vector<int> fewer_gpus(const Job& job, const Candidate& best) {
+  const Request& request = job.request;
+  const int per_node = job.gpus_of_node;
+  const HeadPolicy heads = best.plan.attention.heads;
+  std::vector<int> numbers;
+  if ((request.gpus > per_node && request.gpus % per_node != 0) || heads == HeadPolicy::pad ||
+      heads == HeadPolicy::uneven) {
+    numbers.push_back(next_even(request, per_node));
+  }
+  constexpr double much = 1.0 / 3;
+  const auto part = [&](Component c) { return best.predicted.parts[static_cast<std::size_t>(c)]; };
+  const double waits = part(Component::inter_comm) +
+                       (request.phase == StepPhase::prefill ? part(Component::bubble) : 0.0);
+  if (request.gpus > per_node && waits > much * best.predicted.step.count() &&
+      std::ranges::find(numbers, per_node) == numbers.end()) {
+    numbers.push_back(per_node);
+  }
+  return numbers;
+}
+
 }  // namespace
 
 Neighbours first_that_fits(const Arguments& arguments, const Job& job, const Watch& watch) {
@@ -364,21 +387,21 @@ Neighbours first_that_fits(const Arguments& arguments, const Job& job, const Wat
 std::optional<Neighbour> faster_on_fewer(const Arguments& arguments, const Job& job,
                                          const PlanResult& result, const Watch& watch) {
   const Candidate& best = result.candidates.front();
-  const int per_node = job.gpus_of_node;
-  const HeadPolicy heads = best.plan.attention.heads;
-  const bool uneven = (job.request.gpus > per_node && job.request.gpus % per_node != 0) ||
-                      heads == HeadPolicy::pad || heads == HeadPolicy::uneven;
-  if (!uneven || job.request.gpus == 1 || job.request.objective != Objective::time ||
+  if (job.request.gpus == 1 || job.request.objective != Objective::time ||
       arguments.get("seq", "") == "max") {
     return std::nullopt;
   }
-  const std::string gpus = fmt::format("{}", next_even(job.request, per_node));
-  const Arguments fewer = arguments.without("nodes").with("gpus", gpus);
-  auto found = Probes(job.request.most.ops - result.spent, watch).ask(fewer);
-  if (!found || found->predicted.step >= best.predicted.step) {
-    return std::nullopt;
+  Probes probes(job.request.most.ops - result.spent, watch);
+  std::optional<Neighbour> fastest;
+  for (const int gpus : fewer_gpus(job, best)) {
+    const Arguments fewer = arguments.without("nodes").with("gpus", fmt::format("{}", gpus));
+    auto found = probes.ask(fewer);
+    if (found &&
+        found->predicted.step < (fastest ? fastest->best.predicted.step : best.predicted.step)) {
+      fastest = neighbour(fmt::format("{} GPUs", gpus), fewer, std::move(*found));
+    }
   }
-  return neighbour(fmt::format("{} GPUs", gpus), fewer, std::move(*found));
+  return fastest;
 }
 
 std::int64_t longest_that_fits(const Arguments& arguments, const Watch& watch) {

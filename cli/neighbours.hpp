@@ -33,8 +33,9 @@ struct Neighbours {
 Neighbours first_that_fits(const Arguments& arguments, const Job& job, const Watch& watch);
 
 /// Where GPUs lie unevenly on nodes, or the best plan pads heads or deals them out unevenly: the
-/// next smaller even number of them, if a plan of it takes less time than the best one. `result`
-/// has plans that fit; what its search left of its limit may be taken.
+/// next smaller even number of them; where it waits for other nodes a third of its time: one node.
+/// If a plan of these takes less time than the best one. `result` has plans that fit; what its
+/// search left of its limit may be taken.
 std::optional<Neighbour> faster_on_fewer(const Arguments& arguments, const Job& job,
                                          const PlanResult& result, const Watch& watch);
 

@@ -141,9 +141,47 @@ constexpr std::array table{
 
 std::string dashed(const Option& o) { return fmt::format("--{}", o.name); }
 
+/// Options of launchers for what has another name here: of Megatron-LM, DeepSpeed, vLLM.
+struct Foreign {
+  std::string_view name, here;
+};
+constexpr std::array foreign_names{
+    Foreign{"cp", "--ulysses U and --ring R, whose product it is"},
+    Foreign{"context-parallel-size", "--ulysses U and --ring R, whose product it is"},
+    Foreign{"sp", "--ulysses U and --ring R, whose product it is"},
+    Foreign{"ulysses-sequence-parallel-size", "--ulysses"},
+    Foreign{"tensor-model-parallel-size", "--tp"},
+    Foreign{"tensor-parallel-size", "--tp"},
+    Foreign{"pipeline-model-parallel-size", "--pp"},
+    Foreign{"pipeline-parallel-size", "--pp"},
+    Foreign{"expert-model-parallel-size", "--ep"},
+    Foreign{"expert-tensor-parallel-size", "--etp"},
+    Foreign{"data-parallel-size", "--dp"},
+    Foreign{"vpp", "--virtual-stages"},
+    Foreign{"mbs", "--batch, in training the micro-batch"},
+    Foreign{"micro-batch", "--batch, in training the micro-batch"},
+    Foreign{"micro-batch-size", "--batch, in training the micro-batch"},
+    Foreign{"gbs", "--global-batch"},
+    Foreign{"global-batch-size", "--global-batch"},
+    Foreign{"seq-length", "--seq"},
+    Foreign{"max-model-len", "--seq"},
+    Foreign{"fp8", "--gemm-format fp8"},
+    Foreign{"fp8-format", "--gemm-format fp8"},
+    Foreign{"recompute-granularity", "--recompute"},
+    Foreign{"zero-stage", "--zero"},
+};
+
 /// "--ulysess=4" or "-x" -> a complaint that names the nearest option.
 [[noreturn]] void unknown_option(std::string_view word, std::span<const Option> known) {
   const std::string name(word.substr(0, word.find('=')));
+  const auto foreign = std::ranges::find_if(
+      foreign_names, [&](const Foreign& f) { return fmt::format("--{}", f.name) == name; });
+  if (foreign != foreign_names.end() && std::ranges::any_of(known, [&](const Option& o) {
+        return foreign->here.substr(0, foreign->here.find_first_of(" ,")) == dashed(o);
+      })) {
+    throw InputError(name,
+                     fmt::format("unknown option; here it is {} (see --help)", foreign->here));
+  }
   std::vector<std::string> names;
   for (const Option& o : known) {
     names.push_back(dashed(o));

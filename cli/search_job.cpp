@@ -25,7 +25,7 @@ std::string nothing_fits(const Request& request, const PlanResult& result) {
                             : "",
       human(p.memory.tensors()), human(request.memory), human(p.memory.tensors() - request.memory));
   if (p.max_seq > 0) {
-    text += fmt::format("; it fits up to {} tokens", human_count(p.max_seq));
+    text += fmt::format("; that plan fits up to {} tokens", human_count(p.max_seq));
   } else {
     text += ", at any length";
   }
@@ -69,6 +69,16 @@ Job read_search(Arguments arguments, int top) {
   job.request.top = top;
   job.request.objective = parse_objective(arguments.get("objective", "time"), "--objective");
   job.request.most = search_limit(seconds(arguments, "budget", fmt::format("{}", search_seconds)));
+  const Request& r = job.request;
+  if (r.phase == StepPhase::train && r.gpus > 1 && !r.step.global_batch && !r.step.data &&
+      !r.counts_replicas()) {
+    job.assumptions.push_back(
+        {.what = "dp",
+         .value =
+             "1: all GPUs work on one micro-batch (replicas are searched for a --global-batch, "
+             "or by --objective tokens_per_s)",
+         .source = "no --global-batch"});
+  }
   job.resolved["framework"] = framework != nullptr ? Json(framework->name) : Json();
   job.resolved["objective"] = to_string(job.request.objective);
   job.resolved["top"] = job.request.top;

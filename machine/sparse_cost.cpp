@@ -9,9 +9,11 @@ namespace {
 
 const SparseSpec& sparse_spec_of(const GpuSpec& gpu) {
   if (!gpu.generation.sparse) {
-    throw InputError(gpu.name, fmt::format("generation '{}' does not say how attention to picked "
-                                           "keys runs (key 'sparse')",
-                                           gpu.generation.name));
+    throw InputError(gpu.name,
+                     fmt::format("generation '{}' does not say how attention to picked keys runs "
+                                 "(key 'sparse'); kernels of it are there for Hopper and Blackwell "
+                                 "(FlashMLA)",
+                                 gpu.generation.name));
   }
   return *gpu.generation.sparse;
 }

@@ -1,6 +1,7 @@
 #include "planner/decisions.hpp"
 
 #include "base/error.hpp"
+#include "base/human.hpp"
 
 #include <cmath>
 
@@ -62,9 +63,11 @@ std::string to_string(const Alternative& a, const Prediction& winner) {
         bytes > 0 ? fmt::format("{}{:.2f} GB more", at_most, bytes / 1e9) : "no less",
         std::abs(more), more > 0 ? "slower" : "faster");
   }
+  const std::string_view tie = a.tie ? ", within the model's error" : "";
   constexpr double shown = 0.05;  // per cent: less would read 0.0
   if (more < shown) {
-    return fmt::format("{}, which is as fast within the model's error", what);
+    return more > -shown ? fmt::format("{}, which is as fast", what)
+                         : fmt::format("{}, which is {:.1f} % faster{}", what, -more, tie);
   }
   const double as_many = winner.tokens_per_s / a.best->tokens_per_s * (winner.step / a.best->step);
   const auto other = [&](StepPart p) { return a.best->parts_s[p] * as_many; };
@@ -75,9 +78,9 @@ std::string to_string(const Alternative& a, const Prediction& winner) {
       decides = static_cast<StepPart>(i);
     }
   }
-  return fmt::format("{}, which is {}{:.1f} % slower{} ({} {:.3g} s against {:.3g} s)", what,
-                     at_most, more, a.tie ? ", within the model's error" : "", words_of(decides),
-                     other(decides), winner.parts_s[decides]);
+  return fmt::format("{}, which is {}{:.1f} % slower{} ({} {} against {})", what, at_most, more,
+                     tie, words_of(decides), human(Seconds(other(decides))),
+                     human(Seconds(winner.parts_s[decides])));
 }
 
 bool is_other_kind(const SequencePlan& plan, const SequencePlan& winner) {

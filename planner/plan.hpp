@@ -134,10 +134,11 @@ struct Request {
   /// That a search may take.
   Effort most{.ops = std::numeric_limits<double>::infinity(), .memory = Bytes(INT64_MAX)};
 
-  /// As many prompts as there are replicas are worked on, and what counts is how fast all are.
+  /// As many prompts as there are replicas are worked on, or batches of a training whose batch is
+  /// not given, and what counts is how fast all are.
   [[nodiscard]] bool counts_replicas() const {
-    return phase == StepPhase::prefill && objective == Objective::tokens_per_s &&
-           step.guidance == Guidance::none;
+    return whole_step() && (phase == StepPhase::prefill || !step.global_batch) &&
+           objective == Objective::tokens_per_s && step.guidance == Guidance::none;
   }
   /// From here on this software runs the plan; `problem` is set. It must outlive the request.
   void run_by(const StackSpec& software);

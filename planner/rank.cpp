@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 #include <utility>
 
 namespace spp {
@@ -205,9 +206,10 @@ void rank(PlanResult& result, const Request& request, const ComponentSeconds& sp
   auto& list = result.candidates;
   Ties ties;
   const auto faster = [&request](const Candidate& a, const Candidate& b) {
-    return a.predicted.step != b.predicted.step
-               ? a.predicted.step < b.predicted.step
-               : complexity(a.plan, request) < complexity(b.plan, request);
+    const auto order = [&](const Candidate& c) {
+      return std::tuple(c.predicted.step, complexity(c.plan, request), c.plan.attention.order);
+    };
+    return order(a) < order(b);
   };
   if (request.objective == Objective::memory) {
     std::ranges::stable_sort(list, [&](const Candidate& a, const Candidate& b) {

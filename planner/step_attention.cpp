@@ -25,6 +25,10 @@ AttentionChoice choice_of(const Evaluation& simulated) {
           .takes = {.all = forward + in_step(simulated.backward), .forward = forward}};
 }
 
+bool has(const std::vector<AttentionChoice>& choices, const SequencePlan& plan) {
+  return std::ranges::find(choices, plan, &AttentionChoice::plan) != choices.end();
+}
+
 /// Attention of all kinds of layers of a step, which one plan splits.
 class KindsOfLayers {
  public:
@@ -104,7 +108,9 @@ class StepAttention::Asked {
   }
 
   /// The best of the two or three best pairs of degrees.
-  [[nodiscard]] std::vector<AttentionChoice> search();
+  [[nodiscard]] AttentionChoices search();
+  /// All that are legal, of attention that is no call.
+  [[nodiscard]] AttentionChoices untimed();
   /// Those of the plans that may be simulated.
   [[nodiscard]] std::vector<AttentionChoice> timed(const std::vector<SequencePlan>& plans);
   /// The leanest few of the plans that take less memory, leanest first.
@@ -120,10 +126,11 @@ class StepAttention::Asked {
     return evaluator_.least_memory(plan, strategies::by_name(plan.strategy, "strategy"));
   }
   void spend_at_most(double ops) { call().most.ops = ops; }
+  [[nodiscard]] double may_spend() { return call().most.ops; }
 
  private:
   [[nodiscard]] Request& call() { return question_.request; }
-  [[nodiscard]] std::vector<AttentionChoice> best();
+  [[nodiscard]] AttentionChoices best();
   /// Nothing: too much.
   std::optional<AttentionChoice> simulated(const SequencePlan& plan);
   /// The same of any kind of layers; nothing: too much.
@@ -139,22 +146,34 @@ class StepAttention::Asked {
   Evaluator evaluator_;
 };
 
-std::vector<AttentionChoice> StepAttention::Asked::search() {
-  std::vector<AttentionChoice> choices = best();
+AttentionChoices StepAttention::Asked::search() {
+  AttentionChoices choices = best();
   if (of_.request_.model->linear && !call().fixed.layout && point_.sequence > 1) {
     // Softmax attention may like other layouts, but linear layers hand their states on where a
     // rank's tokens stand together.
     call().fixed.layout = Layout::contiguous;
-    for (AttentionChoice& choice : best()) {
-      if (std::ranges::find(choices, choice.plan, &AttentionChoice::plan) == choices.end()) {
-        choices.push_back(std::move(choice));
+    AttentionChoices contiguous = best();
+    choices.settled = choices.settled && contiguous.settled;
+    for (AttentionChoice& choice : contiguous.plans) {
+      if (!has(choices.plans, choice.plan)) {
+        choices.plans.push_back(std::move(choice));
       }
     }
   }
   return choices;
 }
 
-std::vector<AttentionChoice> StepAttention::Asked::best() {
+AttentionChoices StepAttention::Asked::untimed() {
+  AttentionChoices choices;
+  for (SequencePlan& plan : legal_plans(call(), nullptr)) {
+    if (why_not(*of_.request_.model, plan_of(of_.request_, point_, plan, 0)).legal()) {
+      choices.plans.push_back({.plan = std::move(plan), .takes = {}});
+    }
+  }
+  return choices;
+}
+
+AttentionChoices StepAttention::Asked::best() {
   struct Tried {
     AttentionChoice choice;
     double all = 0;  // seconds, with what layers of other kinds take
@@ -198,14 +217,15 @@ std::vector<AttentionChoice> StepAttention::Asked::best() {
     }
     std::ranges::stable_sort(tried, {}, &Tried::all);
   }
-  std::vector<AttentionChoice> choices;
+  AttentionChoices choices{.plans = {}, .settled = best.unsettled == 0};
   for (const Tried& t : tried) {
-    const bool other = std::ranges::none_of(choices, [&](const AttentionChoice& choice) {
-      return choice.plan.ulysses == t.choice.plan.ulysses;
+    const bool other = std::ranges::none_of(choices.plans, [&](const AttentionChoice& choice) {
+      return choice.plan.ulysses == t.choice.plan.ulysses &&
+             choice.plan.heads == t.choice.plan.heads;
     });
     constexpr std::size_t most = 3;
-    if (other && choices.size() < most) {
-      choices.push_back(t.choice);
+    if (other && choices.plans.size() < most) {
+      choices.plans.push_back(t.choice);
     }
   }
   return choices;
@@ -278,40 +298,73 @@ std::optional<AttentionChoice> StepAttention::Asked::first_of(
   return std::nullopt;
 }
 
-const std::vector<AttentionChoice>& StepAttention::choices_of(const StepPoint& point) {
+const AttentionChoices& StepAttention::choices_of(const StepPoint& point) {
   const auto [at, fresh] = choices_.try_emplace(shape_of(point));
+  Known& shape = at->second;
   if (!fresh) {
-    return at->second;
+    return shape.choices;
   }
   Asked asked(*this, point);
-  std::vector<SequencePlan>& known = known_[{point.tensor, point.sequence}];
-  if (!known.empty()) {
-    at->second = asked.timed(known);
-    if (at->second.empty()) {
+  if (request_.model->indexer) {
+    shape = {.choices = asked.untimed(), .searched = request_.most.ops};
+    return shape.choices;
+  }
+  if (const Degrees& degrees = degrees_[{point.tensor, point.sequence}]; !degrees.known.empty()) {
+    shape.choices = {.plans = asked.timed(degrees.known), .settled = degrees.settled};
+    if (shape.choices.plans.empty()) {
+      shape.choices.settled = false;
       if (auto lean = asked.first_of(asked.leanest(Bytes(INT64_MAX)))) {
-        at->second.push_back(std::move(*lean));
+        shape.choices.plans.push_back(std::move(*lean));
       }
     }
-    return at->second;
+    return shape.choices;
   }
-  at->second = asked.search();
-  for (const AttentionChoice& choice : at->second) {
-    known.push_back(choice.plan);
+  shape = {.choices = asked.search(), .searched = asked.may_spend()};
+  remember(point, shape.choices);
+  return shape.choices;
+}
+
+void StepAttention::remember(const StepPoint& point, const AttentionChoices& choices) {
+  Degrees& degrees = degrees_[{point.tensor, point.sequence}];
+  degrees = {.known = {}, .settled = choices.settled};
+  for (const AttentionChoice& choice : choices.plans) {
+    degrees.known.push_back(choice.plan);
   }
-  return at->second;
+}
+
+bool StepAttention::may_search_again(const StepPoint& point, double ops) const {
+  constexpr double more = 2;
+  const auto at = choices_.find(shape_of(point));
+  return at != choices_.end() && (at->second.searched == 0 || (!at->second.choices.settled &&
+                                                               ops > more * at->second.searched));
+}
+
+const AttentionChoices& StepAttention::search_again(const StepPoint& point, double ops) {
+  Asked asked(*this, point);
+  asked.spend_at_most(ops);
+  Known& shape = choices_.at(shape_of(point));
+  AttentionChoices found = asked.search();
+  for (AttentionChoice& before : shape.choices.plans) {
+    if (!has(found.plans, before.plan)) {
+      found.plans.push_back(std::move(before));
+    }
+  }
+  shape = {.choices = std::move(found), .searched = ops};
+  remember(point, shape.choices);
+  return shape.choices;
 }
 
 StepAttention::Leaner& StepAttention::leaner_plans(const StepPoint& point) {
   const auto [at, fresh] = leaner_.try_emplace(shape_of(point));
   Leaner& leaner = at->second;
   if (fresh) {
-    const std::vector<AttentionChoice>& choices = choices_of(point);
+    const std::vector<AttentionChoice>& choices = choices_of(point).plans;
     Asked asked(*this, point);
     Bytes least(INT64_MAX);
     for (const AttentionChoice& choice : choices) {
       least = std::min(least, asked.least_memory(choice.plan));
     }
-    if (!choices.empty()) {
+    if (!choices.empty() && !request_.model->indexer) {  // then none is left
       leaner.plans = asked.leanest(least);
     }
     constexpr double none = std::numeric_limits<double>::infinity();
@@ -339,6 +392,10 @@ const std::optional<AttentionChoice>& StepAttention::leaner_of(const StepPoint& 
 }
 
 std::optional<AttentionChoice> StepAttention::leanest_of(const StepPoint& point, double ops) {
+  if (request_.model->indexer) {
+    const std::vector<AttentionChoice>& choices = choices_of(point).plans;
+    return choices.empty() ? std::nullopt : std::optional(choices.front());
+  }
   Asked asked(*this, point);
   asked.spend_at_most(ops);
   return asked.first_of(asked.leanest(Bytes(INT64_MAX)));

@@ -18,6 +18,12 @@ struct AttentionChoice {
   SequencePlan plan;
   AttentionSeconds takes;
 };
+/// Those of a shape.
+struct AttentionChoices {
+  std::vector<AttentionChoice> plans;
+  /// None that was left out may be faster.
+  bool settled = true;
+};
 
 class StepAttention {
  public:
@@ -32,8 +38,17 @@ class StepAttention {
   }
   /// The best of the two or three best pairs of degrees, fastest first. Those of one micro-batch
   /// are taken for all, each with its own time. None if there are none, or too little is left to
-  /// spend.
-  const std::vector<AttentionChoice>& choices_of(const StepPoint& point);
+  /// spend. Of attention that no schedule holds (Model::indexer): all legal plans, untimed.
+  const AttentionChoices& choices_of(const StepPoint& point);
+  /// Whether a search of the point's shape for itself, with so many ops, may find faster plans than
+  /// choices_of().
+  [[nodiscard]] bool may_search_again(const StepPoint& point, double ops) const;
+  /// The plans that it finds with so many ops, which choices_of() gives from now on, too.
+  const AttentionChoices& search_again(const StepPoint& point, double ops);
+  /// Whether points have the same plans.
+  [[nodiscard]] bool same_shape(const StepPoint& a, const StepPoint& b) const {
+    return shape_of(a) == shape_of(b);
+  }
   /// One for points where these take too much memory: of the plans that take less than all of them
   /// the leanest that may be simulated, if there is one. It is a long ring as often as not, so that
   /// what it takes at least, which needs no simulation, is asked first; nothing: there is none.
@@ -61,9 +76,19 @@ class StepAttention {
   const Request& request_;
   StepEvaluator& evaluator_;
   double& spent_;
-  std::map<Shape, std::vector<AttentionChoice>> choices_;
+  struct Known {
+    AttentionChoices choices;
+    double searched = 0;  // ops that its own search might take; 0: others' plans were taken
+  };
+  std::map<Shape, Known> choices_;
   std::map<Shape, Leaner> leaner_;
-  std::map<std::pair<int, int>, std::vector<SequencePlan>> known_;  // by tensor and sequence degree
+  /// What the last search of any micro-batch found.
+  struct Degrees {
+    std::vector<SequencePlan> known;
+    bool settled = true;
+  };
+  void remember(const StepPoint& point, const AttentionChoices& choices);
+  std::map<std::pair<int, int>, Degrees> degrees_;  // tensor and sequence
 };
 
 }  // namespace spp

@@ -1,13 +1,12 @@
-// Enumeration, rules and bounds in one file: a point is worth its bounds only, and all of them
-// share what is worked out once for its degrees.
+// One class in one file: each degree's choices follow from those of the degrees before it.
 #include "planner/step_space.hpp"
 
 #include "base/error.hpp"
 #include "parallel/pipeline/pipeline.hpp"
 #include "planner/evaluator.hpp"
 #include "planner/framework.hpp"
+#include "planner/step_bound.hpp"
 #include "step/linear_attention.hpp"
-#include "step/links.hpp"
 #include "step/stages.hpp"
 
 #include <algorithm>
@@ -20,8 +19,6 @@ namespace {
 /// Virtual stages of a rank in layouts that are written by hand, as far as they are searched:
 /// Megatron-Bridge's of DeepSeek-V3 have 1 to 4 (reports/corpus).
 constexpr int most_by_hand = 4;
-
-constexpr std::array recomputations{Recompute::none, Recompute::selective, Recompute::full};
 
 std::vector<std::int64_t> divisors_of(std::int64_t n) {
   std::vector<std::int64_t> low;
@@ -38,51 +35,14 @@ std::vector<std::int64_t> divisors_of(std::int64_t n) {
   return low;
 }
 
-/// Of one micro-batch on one rank.
-struct LayerCost {
-  double forward = 0;                // seconds, without attention over the sequence and the host
-  std::array<double, 3> backward{};  // by Recompute
-  /// Of both, nothing again: what kernels take and stand, and what the host takes to issue them.
-  double standing = 0, host = 0;
-  std::array<double, 3> kept{};  // bytes
-  std::array<double, 3> working{};
-  double cached = 0;
-  HeldWeights weights;
-};
-struct LayersCost {
-  std::vector<LayerCost> kinds;
-  LayerCost first, last;
-  // Of all layers and both ends.
-  double forward = 0, standing = 0, host = 0;
-  std::array<double, 3> backward{};
-  /// Forward and backward take so long at most; beside attention that is not bound by the host.
-  [[nodiscard]] double most() const { return std::max(standing, host); }
-  [[nodiscard]] double least() const { return forward + backward.front(); }
-  // Of the cheapest kind.
-  double layer_forward = 0;
-  std::array<double, 3> layer_both{};
-};
-
-/// What stands on a virtual stage.
-struct StageKinds {
-  std::vector<std::int64_t> layers;  // by kind
-  std::int64_t own_mask = 0;         // of these, such as attend as the request says
-  bool embeds = false, ends = false;
-};
-
 class Space {
  public:
   Space(const Request& request, StepEvaluator& evaluator)
       : request_(request),
         model_(*request.model),
-        evaluator_(evaluator),
-        common_(evaluator.common()),
+        bounds_(request, evaluator),
         dispatchers_(dispatchers_of(request)),
-        train_(request.phase == StepPhase::train) {
-    for (const LayerRun& run : common_.layers({}).runs) {
-      own_mask_ += has_own_mask(run) ? run.layers : 0;
-    }
-  }
+        train_(request.phase == StepPhase::train) {}
 
   StepSpace take() {
     for (const int tensor : tensors()) {
@@ -142,13 +102,15 @@ class Space {
     return request_.framework == nullptr || request_.framework->axes.has_order(order);
   }
 
+  /// Models are cut into stages also where one sequence passes them alone: each stage has fewer
+  /// ranks that talk.
   void pipelines_of(int tensor, int data, int left) {
     for (const std::int64_t stages : divisors_of(left)) {
       const bool given = request_.step.pipeline.has_value();
-      const bool wanted =
-          given ? *request_.step.pipeline == stages
-                : stages == 1 || (stages_layers() && !alone() && has(&FrameworkAxes::pipeline) &&
-                                  can_stage(model_, stages, kind_of(request_.phase)));
+      const bool wanted = given
+                              ? *request_.step.pipeline == stages
+                              : stages == 1 || (!alone() && has(&FrameworkAxes::pipeline) &&
+                                                can_stage(model_, stages, kind_of(request_.phase)));
       const auto sequence = static_cast<int>(left / stages);
       if (!wanted || !fits_fixed(sequence)) {
         continue;
@@ -166,9 +128,6 @@ class Space {
       }
     }
   }
-  /// Language models are cut into stages also where one prompt passes them alone: each stage has
-  /// fewer ranks that talk.
-  [[nodiscard]] bool stages_layers() const { return train_ || model_.kind == ModelKind::llm; }
   [[nodiscard]] bool fits_fixed(int sequence) const {
     const FixedChoices& f = request_.fixed;
     const int ulysses = f.ulysses.value_or(1);
@@ -310,12 +269,12 @@ class Space {
   }
 
   void recomputations_of(StepPoint point, const StepPlan& plan) {
-    const LayersCost& cost = layers_cost(point, plan);
     const Attention& attention = attention_cost(point);
     if (!attention.legal) {
       return;  // its rules are listed
     }
     point.attention = attention.least;
+    const StepBounds::Around around = bounds_.around(point, plan);
     for (const Recompute recompute : recomputations) {
       const bool wanted =
           train_ ? request_.step.recompute.value_or(recompute) == recompute &&
@@ -324,10 +283,8 @@ class Space {
                  : recompute == Recompute::none;
       if (wanted) {
         point.recompute = recompute;
-        point.mean = mean_work(point, cost);
-        point.most = most_work(point, plan, cost);
-        point.memory = bytes(point, plan, cost);
-        if (!loses(point, plan)) {
+        bounds_.fill(point, plan, around);
+        if (!loses(point, plan, around)) {
           space_.points.push_back(point);
         }
       }
@@ -335,8 +292,8 @@ class Space {
   }
   /// Another way to experts is faster, whatever it asks of the host, and needs no more memory:
   /// around attention, which is the same.
-  [[nodiscard]] bool loses(const StepPoint& point, StepPlan plan) {
-    const double own = layers_cost(point, plan).least();
+  [[nodiscard]] bool loses(const StepPoint& point, StepPlan plan,
+                           const StepBounds::Around& around) {
     const std::span<const Dispatcher> others = ways(point);
     return std::ranges::any_of(others, [&](Dispatcher way) {
       if (way == point.to_experts) {
@@ -344,240 +301,12 @@ class Space {
       }
       StepPoint other = point;
       other.to_experts = plan.to_experts = way;
-      const LayersCost& cost = layers_cost(other, plan);
-      return cost.most() < own && mean_work(other, cost).around < point.mean.around &&
-             most_work(other, plan, cost).around < point.most.around &&
-             bytes(other, plan, cost) <= point.memory;
+      const StepBounds::Around there = bounds_.around(other, plan);
+      bounds_.fill(other, plan, there);
+      return there.layers->most() < around.layers->least() &&
+             other.mean.around < point.mean.around && other.most.around < point.most.around &&
+             other.memory <= point.memory;
     });
-  }
-
-  // ---- bounds
-  [[nodiscard]] bool has_own_mask(const LayerRun& run) const {
-    return run.attends && run.mask == model_.mask;
-  }
-  [[nodiscard]] RankWork mean_work(const StepPoint& point, const LayersCost& cost) const {
-    const auto r = static_cast<std::size_t>(point.recompute);
-    const double micro_batches = real_of(point.micro_batches) / point.pipeline;
-    // A layout by hand may leave its last two stages without a layer.
-    const int without = model_.predict_layers > 0 ? 2 : 0;
-    return {.around = micro_batches * (cost.forward + (train_ ? cost.backward.at(r) : 0)) +
-                      std::max(0, point.pipeline - 1 - without) * pass_of_chunk(point, cost),
-            .calls = micro_batches * real_of(own_mask_)};
-  }
-  /// Of the rank with most: it waits for the ranks before it.
-  [[nodiscard]] RankWork most_work(const StepPoint& point, const StepPlan& plan,
-                                   const LayersCost& cost) {
-    const std::vector<StageKinds>& stages = stage_kinds(plan);
-    const auto r = static_cast<std::size_t>(point.recompute);
-    const double call = point.seconds_of(point.attention);
-    const double micro_batches = real_of(point.micro_batches);
-    RankWork most;
-    double longest = -1;
-    for (int rank = 0; rank < point.pipeline; ++rank) {
-      RankWork work;
-      const auto add = [&](double n, const LayerCost& kind) {
-        work.around += n * micro_batches * (kind.forward + (train_ ? kind.backward.at(r) : 0));
-      };
-      for (int chunk = 0; chunk < point.virtual_stages; ++chunk) {
-        const StageKinds& stage = stages[static_cast<std::size_t>(chunk * point.pipeline + rank)];
-        for (std::size_t k = 0; k < stage.layers.size(); ++k) {
-          add(real_of(stage.layers[k]), cost.kinds[k]);
-        }
-        work.calls += micro_batches * real_of(stage.own_mask);
-        add(stage.embeds ? 1 : 0, cost.first);
-        add(stage.ends ? 1 : 0, cost.last);
-      }
-      const int before = model_.predict_layers > 0 ? std::max(0, rank - 2) : rank;
-      work.around += before * pass_of_chunk(point, cost);
-      if (const double all = work.around + work.calls * call; all > longest) {
-        longest = all;
-        most = work;
-      }
-    }
-    return most;
-  }
-  /// Seconds that a micro-batch spends on a stage before it comes to the next, and on its way back,
-  /// at least.
-  [[nodiscard]] double pass_of_chunk(const StepPoint& point, const LayersCost& cost) const {
-    const double layers = std::max<double>(
-        0, real_of((model_.layers - 1) / (std::int64_t{point.pipeline} * point.virtual_stages)));
-    return layers * (point.order == "zero-bubble" || !train_
-                         ? cost.layer_forward
-                         : cost.layer_both.at(static_cast<std::size_t>(point.recompute)));
-  }
-
-  /// Of the fullest rank.
-  [[nodiscard]] Bytes bytes(const StepPoint& point, const StepPlan& plan, const LayersCost& cost) {
-    const std::vector<StageKinds>& stages = stage_kinds(plan);
-    const int zero = zero_stages(request_, point).back();
-    double most = 0;
-    for (int rank = 0; rank < point.pipeline; ++rank) {
-      const RankBytes bytes = bytes_of_rank(point, cost, stages, rank);
-      most = std::max(most, states_of(point, plan, zero, bytes.held) + bytes.rest);
-    }
-    constexpr double believed = 1e18;
-    return Bytes(static_cast<std::int64_t>(std::min(believed, most)));
-  }
-  struct RankBytes {
-    HeldWeights held;
-    double rest = 0;  // bytes beside its states
-  };
-  [[nodiscard]] RankBytes bytes_of_rank(const StepPoint& point, const LayersCost& cost,
-                                        const std::vector<StageKinds>& stages, int rank) const {
-    const auto r = static_cast<std::size_t>(point.recompute);
-    HeldWeights held;
-    double kept = std::numeric_limits<double>::infinity();  // of the chunk that keeps least
-    double working = 0, cached = 0;
-    bool ends = false;
-    for (int chunk = 0; chunk < point.virtual_stages; ++chunk) {
-      const StageKinds& stage = stages[static_cast<std::size_t>(chunk * point.pipeline + rank)];
-      double own = 0;
-      for (std::size_t k = 0; k < stage.layers.size(); ++k) {
-        const double n = real_of(stage.layers[k]);
-        const LayerCost& kind = cost.kinds[k];
-        held += stage.layers[k] * kind.weights;
-        own += n * kind.kept.at(r);
-        cached += n * kind.cached;
-        working = n > 0 ? std::max(working, kind.working.at(r)) : working;
-      }
-      kept = std::min(kept, own);
-      held += stage.embeds ? cost.first.weights : HeldWeights{};
-      held += stage.ends ? cost.last.weights : HeldWeights{};
-      ends = ends || stage.ends;
-    }
-    if (!train_) {
-      return {.held = held, .rest = real_of(point.micro_batches) * cached};
-    }
-    const StepPractice& practice = evaluator_.practice();
-    const double rows = real_of(request_.problem.seq / point.sequence * point.micro_batch);
-    const double logits = ends ? rows * real_of(model_.vocab) / point.tensor *
-                                     practice.logit_bytes.value * practice.logit_part.value
-                               : 0;
-    const double on_their_way = moves_activations(request_.step.offload.value_or(Offload::none))
-                                    ? 0
-                                    : point.virtual_stages * kept * in_flight(point, rank, ends);
-    return {.held = held, .rest = on_their_way + working + logits};
-  }
-  /// Micro-batches of which a rank holds every chunk's activations, at least.
-  [[nodiscard]] double in_flight(const StepPoint& point, int rank, bool ends) const {
-    const double all = real_of(point.micro_batches);
-    if (const double room = evaluator_.practice().stage_buffers.value;
-        room > 0 && point.pipeline > 1 && !ends) {
-      return room * point.pipeline;
-    }
-    return point.order == "gpipe" ? all : std::min<double>(point.pipeline - rank, all);
-  }
-  /// Parameters, gradients and the optimizer's, cut as far as the question allows.
-  [[nodiscard]] double states_of(const StepPoint& point, const StepPlan& plan, int zero,
-                                 const HeldWeights& held) const {
-    const StepPractice& practice = evaluator_.practice();
-    const double part =
-        real_of(held.dense) / plan.shards() + real_of(held.experts) / plan.expert_replicas();
-    const double whole = real_of(held.all());
-    const bool cut = zero >= 2 && point.pipeline == 1;
-    const ParameterBytes parameters =
-        parameter_bytes(held, plan.format, kind_of(request_.phase), practice);
-    double all = zero == 3 && point.pipeline == 1 ? parameters.dense / plan.shards() +
-                                                        parameters.experts / plan.expert_replicas()
-                                                  : parameters.all();
-    if (train_) {
-      const bool on_host = moves_optimizer(plan.offload);
-      all += cut && on_host ? 0 : (cut ? part : whole) * practice.state_gradient.value;
-      all += on_host ? 0 : (zero >= 1 ? part : whole) * practice.state_optimizer.value;
-    }
-    return all;
-  }
-
-  const std::vector<StageKinds>& stage_kinds(const StepPlan& plan) {
-    const auto [at, fresh] = stage_kinds_.try_emplace({plan.pipeline, plan.virtual_stages});
-    if (fresh) {
-      const ModelLayers& layers = common_.layers(plan.to_experts);
-      for (const Stage& stage : common_.stages(plan)) {
-        StageKinds kinds{.layers = std::vector<std::int64_t>(layers.runs.size()),
-                         .embeds = stage.embeds,
-                         .ends = stage.ends};
-        for (std::int64_t i = stage.first; i < stage.first + stage.layers; ++i) {
-          const std::size_t kind = layers.kind_of[static_cast<std::size_t>(i)];
-          ++kinds.layers[kind];
-          kinds.own_mask += has_own_mask(layers.runs[kind]) ? 1 : 0;
-        }
-        at->second.push_back(std::move(kinds));
-      }
-    }
-    return at->second;
-  }
-
-  const LayersCost& layers_cost(const StepPoint& point, const StepPlan& plan) {
-    const auto [at, fresh] =
-        layers_.try_emplace({point.tensor, point.sequence, point.expert, point.expert_tensor,
-                             point.to_experts, point.micro_batch});
-    if (fresh) {
-      at->second = worked_out(plan);
-    }
-    return at->second;
-  }
-
-  [[nodiscard]] LayersCost worked_out(StepPlan plan) {
-    plan.data = plan.pipeline = plan.virtual_stages = 1;  // a layer does not know of them
-    const StepLinks links = common_.links(plan);
-    const LocalTokens local = local_tokens(common_.request(), plan, request_.problem.seq);
-    const ModelLayers& layers = common_.layers(plan.to_experts);
-    const ByLayer<HeldWeights>& weights = common_.weights(plan);
-    LayersCost all;
-    all.kinds.resize(layers.runs.size());
-    for (std::size_t r = 0; r < (train_ ? recomputations.size() : 1); ++r) {
-      plan.recompute = recomputation_of(request_, recomputations.at(r));
-      const ByLayer<LayerPasses>& passes = common_.passes(plan, local, links);
-      const ByLayer<LayerBytes>& bytes = common_.bytes(plan, local);
-      for (std::size_t k = 0; k < all.kinds.size(); ++k) {
-        fill(all.kinds[k], r, passes.kinds[k], bytes.kinds[k]);
-        all.kinds[k].weights = weights.kinds[k];
-      }
-      fill(all.first, r, passes.first, bytes.first);
-      fill(all.last, r, passes.last, bytes.last);
-    }
-    all.first.weights = weights.first;
-    all.last.weights = weights.last;
-    all.layer_forward = std::numeric_limits<double>::infinity();
-    all.layer_both.fill(std::numeric_limits<double>::infinity());
-    const auto add = [&](const LayerCost& cost, std::int64_t layers_of_it) {
-      const double n = real_of(layers_of_it);
-      all.forward += n * cost.forward;
-      all.standing += n * cost.standing;
-      all.host += n * cost.host;
-      for (std::size_t r = 0; r < recomputations.size(); ++r) {
-        all.backward.at(r) += n * cost.backward.at(r);
-      }
-    };
-    for (std::size_t k = 0; k < all.kinds.size(); ++k) {
-      const LayerCost& kind = all.kinds[k];
-      add(kind, layers.runs[k].layers);
-      all.layer_forward = std::min(all.layer_forward, kind.forward);
-      for (std::size_t r = 0; r < recomputations.size(); ++r) {
-        all.layer_both.at(r) = std::min(all.layer_both.at(r), kind.forward + kind.backward.at(r));
-      }
-    }
-    add(all.first, 1);
-    add(all.last, 1);
-    return all;
-  }
-  /// With recomputation `r`.
-  void fill(LayerCost& cost, std::size_t r, const LayerPasses& passes,
-            const LayerBytes& bytes) const {
-    const auto seconds = [](const PassAround& pass) {  // the host's may hide behind attention
-      return pass.time.total() - pass.time.parts[StepPart::launch];
-    };
-    cost.forward = seconds(passes.forward);
-    cost.standing = passes.forward.time.total();
-    cost.host = passes.forward.host;
-    if (train_) {
-      cost.backward.at(r) = seconds(passes.again) + seconds(passes.backward);
-      cost.standing += passes.backward.time.total();
-      cost.host += passes.backward.host;
-    }
-    cost.kept.at(r) = bytes.kept;
-    cost.working.at(r) = bytes.working;
-    cost.cached = bytes.cached;
   }
 
   struct Attention {
@@ -637,14 +366,10 @@ class Space {
 
   const Request& request_;
   const Model& model_;
-  const StepEvaluator& evaluator_;
-  StepCommon& common_;
+  StepBounds bounds_;
   std::vector<Dispatcher> dispatchers_;
   bool train_ = true;
-  std::int64_t own_mask_ = 0;  // layers that attend as the request says
-  std::map<std::tuple<int, int, int, int, Dispatcher, std::int64_t>, LayersCost> layers_;
   std::map<std::tuple<int, int, std::int64_t>, Attention> attention_;
-  std::map<std::pair<int, int>, std::vector<StageKinds>> stage_kinds_;
   std::set<std::string> seen_;
   StepSpace space_;
 };
@@ -669,7 +394,9 @@ std::vector<int> zero_stages(const Request& request, const StepPoint& point) {
   }
   std::vector<int> stages{0, 1, 2, 3};
   if (!can_shard) {
-    stages = {0};
+    // From 2 on gradients lie where an offloaded optimizer updates them.
+    const bool on_host = moves_optimizer(request.step.offload.value_or(Offload::none));
+    stages = on_host && point.pipeline == 1 ? std::vector{0, 2} : std::vector{0};
   } else if (point.pipeline > 1) {
     stages = {0, 1};
   }

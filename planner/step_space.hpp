@@ -1,15 +1,6 @@
 // All combinations of degrees that a question about a step leaves open, each with what it takes at
-// least: seconds, and bytes of the fullest rank.
-//
-//   seconds >= micro-batches x (layers + ends + attention) / stages, as no rank is faster than the
-//   mean, and >= the same of the rank with most work, which is the one with the head more often
-//   than not,
-//              + what a rank waits for its first micro-batch and behind its last one
-//   bytes   >= states, cut as far as the question allows, + what a stage keeps of the micro-batches
-//              that are on their way: of the fullest rank
-//
-// Kernels and transfers of a layer are worked out once for each tensor, sequence and expert degree
-// and micro-batch, the attention's closed forms without the expert degree.
+// least (step_bound.hpp). Attention's closed forms are worked out once for each tensor and sequence
+// degree and micro-batch.
 #pragma once
 
 #include "planner/plan.hpp"
@@ -35,8 +26,9 @@ struct AttentionSeconds {
 
 /// What a rank does in a step, at least.
 struct RankWork {
-  double around = 0;  // seconds without attention
-  double calls = 0;   // of attention
+  double around = 0;    // seconds without attention
+  double calls = 0;     // of attention
+  double forwards = 0;  // of attention, beside these
 };
 
 /// Degrees of a step; ZeRO and attention's own axes follow.
@@ -49,17 +41,21 @@ struct StepPoint {
   std::string_view order = "1f1b";
   Recompute recompute = Recompute::none;
   RankWork mean, most;         // of all ranks, and of the one with most
+  RankWork reduced;            // of the one that is last with its gradients
+  double sharded = 0;          // seconds; or its weights, layer by layer (ZeRO 3), take so long
+  double issued = 0;           // seconds, with what the host takes, without attention
   AttentionSeconds attention;  // of one call, at least
   Bytes memory{};              // of its tensors, at least
   [[nodiscard]] double bound() const { return bound_with(attention); }
   /// Full recomputation runs its forward again.
-  [[nodiscard]] double seconds_of(const AttentionSeconds& call) const {
-    return call.all + (recompute == Recompute::full ? call.forward : 0);
+  [[nodiscard]] double seconds_of(const RankWork& work, const AttentionSeconds& call) const {
+    const double again = recompute == Recompute::full ? call.forward : 0;
+    return work.around + work.calls * (call.all + again) + work.forwards * call.forward;
   }
   /// If a call takes so long.
   [[nodiscard]] double bound_with(const AttentionSeconds& call) const {
-    const double all = seconds_of(call);
-    return std::max(mean.around + mean.calls * all, most.around + most.calls * all);
+    return std::max({seconds_of(mean, call), seconds_of(most, call), issued,
+                     std::min(seconds_of(reduced, call), sharded)});
   }
 };
 

@@ -41,6 +41,8 @@ TEST_CASE("a wrong command is refused with one line that names the place") {
       {"", "a command is missing"},
       {"pln", "pln: unknown command (did you mean 'plan'?)"},
       {"simulat --seq 4K", "did you mean 'simulate'?"},
+      {"plan --cp 8", "--cp: unknown option; here it is --ulysses U and --ring R, whose product"},
+      {"plan --gbs=8", "--gbs: unknown option; here it is --global-batch (see --help)"},
       {"sweep --heads 8 --topology dgx-h100", "--seq: missing"},
       {"sweep --heads 8 --seq 4K,,8K --topology dgx-h100", "--seq: '4K,,8K' has an empty place"},
       {"sweep --heads 8 --seq 4K,4096 --topology dgx-h100", "--seq: 4096 tokens stand twice"},

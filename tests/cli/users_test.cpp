@@ -471,6 +471,11 @@ TEST_CASE("that fewer GPUs take less time is said, with the command") {
       sp_plan("plan --quiet --heads 32 --kv-heads 8 --seq 16K --gpu a100-80g-sxm --inter "
               "ib:1x100Gb/s --gpus 12"));
   CHECK(twelve["fewer_gpus"]["change"] == "8 GPUs");
+  // Nodes whose stages wait for one another.
+  const Json nodes = document_of(
+      sp_plan("plan --quiet --model hunyuanvideo --seq 32K --topology 8xl40-pcie --gpus 32 "
+              "--phase inference"));
+  CHECK(nodes["fewer_gpus"]["change"] == "8 GPUs");
 }
 
 TEST_CASE("all that can be offloaded is offloaded under one word") {

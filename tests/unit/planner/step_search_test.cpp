@@ -143,6 +143,8 @@ TEST_CASE("no bound lies above its plans, whatever the stack, the format and the
         Asked{.machine = "dgx-h100", .stack = "torchtitan", .model = "qwen2.5-3b"},
         Asked{.machine = "dgx-h100", .stack = "", .model = "nemotron-3-nano-30b-a3b"},
         Asked{.machine = "dgx-h100", .stack = "", .model = "deepseek-v3"},
+        Asked{.machine = "a100-16x-ethernet", .stack = "", .model = "gemma-4-26b-a4b"},
+        Asked{.machine = "8xl40-pcie", .stack = "internevo", .model = "llama-3.1-8b"},
         Asked{.machine = "dgx-h100", .stack = "megatron-te", .model = "gpt-oss-20b"}}) {
     const MachineSpec machine = catalog.machine(asked.machine, "test");
     const sim::Cluster cluster(machine, 2, 16);
@@ -356,6 +358,74 @@ TEST_CASE("without a global batch there is one replica of one micro-batch, in st
   CHECK(stages == 8);
 }
 
+TEST_CASE(
+    "replicas of a training without a global batch are searched where tokens a second count") {
+  const sim::Cluster cluster = h100_nodes(1);
+  Request request = step_request(cluster, "llama-3.1-8b", 8192);
+  request.objective = Objective::tokens_per_s;
+  const PlanResult result = plan(request);
+  REQUIRE_FALSE(result.candidates.empty());
+  const Candidate& best = result.candidates.front();
+  CHECK(best.plan.data == 8);
+  for (const Candidate& c : result.candidates) {
+    CHECK(c.predicted.tokens_per_s <= best.predicted.tokens_per_s);
+  }
+  request.step.global_batch = 8;  // as fast as the step
+  request.top = 1;
+  CHECK(plan(request).candidates.front().plan.global_batch() == 8);
+}
+
+TEST_CASE("keys that an indexer picks are gathered from long rings, too") {
+  const sim::Cluster cluster = h100_nodes(16);
+  Request request = step_request(cluster, "deepseek-v3.2", std::int64_t{4} << 20);
+  request.phase = StepPhase::prefill;
+  const PlanResult result = plan(request);
+  REQUIRE(result.any_fits);
+  const StepPlan ring{
+      .attention = {.strategy = "all-gather", .ring = 128, .layout = Layout::zigzag},
+      .expert = 64,
+      .zero = 3};
+  CHECK(result.candidates.front().predicted.step <=
+        evaluate(request, ring).candidate.predicted.step);
+  CHECK(result.unsettled == 0);
+}
+
+TEST_CASE("gradients lie with an offloaded optimizer on one GPU, too") {
+  const MachineSpec spec = Catalog(test::source_path("topologies")).machine("dgx-a100-40g", "test");
+  const sim::Cluster cluster(spec, 1, 1);
+  Request request = step_request(cluster, "llama-3.1-8b", 4096);
+  request.step.global_batch = 4;
+  request.step.offload = Offload::all;
+  request.memory = Bytes(38'000'000'000);
+  const PlanResult result = plan(request);
+  CHECK(result.any_fits);
+  CHECK(result.candidates.front().plan.zero == 2);
+}
+
+TEST_CASE("a denoising step is cut into stages where ranks between nodes talk less for it") {
+  const MachineSpec spec =
+      Catalog(test::source_path("topologies")).machine("a100-16x-ethernet", "test");
+  const sim::Cluster cluster(spec, 4, 64);
+  Request request = step_request(cluster, "cogvideox-5b", 65536);
+  request.phase = StepPhase::prefill;
+  request.problem.mask = request.model->mask.over(request.problem.seq);
+  CHECK(plan(request).candidates.front().plan.pipeline > 1);
+}
+
+TEST_CASE(
+    "attention whose search ended early leaves its plans unsettled; with more it is settled") {
+  const sim::Cluster cluster = h100_nodes(16);
+  Request request = step_request(cluster, "llama-3.1-8b", 1 << 20);
+  request.step.tensor = request.step.pipeline = 1;
+  request.most.ops = 3e5;
+  const PlanResult little = plan(request);
+  request.most.ops = std::numeric_limits<double>::infinity();
+  const PlanResult all = plan(request);
+  CHECK(little.unsettled > 0);
+  CHECK(all.unsettled == 0);
+  CHECK(all.candidates.front().predicted.step <= little.candidates.front().predicted.step);
+}
+
 TEST_CASE("a search of steps that may take nothing answers with the leanest plan, and bounds") {
   const sim::Cluster cluster = h100_nodes(2);
   Request request = step_request(cluster, "llama-3.1-8b", 65536);
@@ -500,10 +570,12 @@ TEST_CASE("a degree that ties says so, and none is slower by 0.0 %") {
   Alternative a{.chosen = "TP 1", .other = "2", .best = taking(10.2), .tie = true};
   CHECK(to_string(a, taking(10)) ==
         "TP 1 rather than 2, which is 2.0 % slower, within the model's error (GEMMs 10.2 s against "
-        "10 s)");
+        "10.0 s)");
   a.best = taking(10.004);
+  CHECK(to_string(a, taking(10)) == "TP 1 rather than 2, which is as fast");
+  a.best = taking(9.6);  // the simpler plan is recommended
   CHECK(to_string(a, taking(10)) ==
-        "TP 1 rather than 2, which is as fast within the model's error");
+        "TP 1 rather than 2, which is 4.0 % faster, within the model's error");
 }
 
 TEST_CASE("what replicas take is compared for as many prompts") {
@@ -514,7 +586,7 @@ TEST_CASE("what replicas take is compared for as many prompts") {
   other.parts_s[StepPart::cp] = 1;
   const Alternative a{.chosen = "sequence 1", .other = "4", .best = other};
   CHECK(to_string(a, winner) ==
-        "sequence 1 rather than 4, which is 100.0 % slower (GEMMs 12 s against 8 s)");
+        "sequence 1 rather than 4, which is 100.0 % slower (GEMMs 12.0 s against 8.00 s)");
 }
 
 TEST_CASE("a loss that better plans may lessen is one at most") {
