@@ -196,6 +196,18 @@ TEST_CASE("one hardware queue for all streams is warned of, and what is computed
   CHECK(mentions(o.warnings, "streams of a GPU go through 1 hardware queues"));
 }
 
+TEST_CASE("gates of ranks whose streams share a hardware queue hold up no host") {
+  device::why_not_cuda();
+  const std::string before = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);
+  const int late = host::seen().late_calls;
+  for (const Case& c : trials(8, 2)) {
+    CHECK(failures(run(trial_of(c), "reference").result) == "");
+  }
+  CHECK(host::seen().late_calls == late);
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", before.c_str(), 1);
+}
+
 TEST_CASE("streams that share a hardware queue wait for each other, others do not") {
   device::why_not_cuda();
   const std::string before = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");

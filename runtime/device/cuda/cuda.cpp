@@ -2,7 +2,9 @@
 
 #include "base/error.hpp"
 
+#include <algorithm>
 #include <array>
+#include <cstdlib>
 
 namespace spp::runtime::cuda {
 
@@ -30,6 +32,15 @@ std::string why_not_cuda() {
     return fmt::format("no GPU here ({})", error_text(cudaErrorNoDevice));
   }
   return error == cudaSuccess ? "" : error_text(error);
+}
+
+int hardware_queues() {
+  constexpr int most = 32;
+  constexpr int usual = 8;
+  const char* text =
+      std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");  // NOLINT(concurrency-mt-unsafe): nobody sets it
+  const int wanted = text == nullptr ? usual : std::atoi(text);
+  return wanted < 1 ? usual : std::min(wanted, most);
 }
 
 int device_count() {

@@ -28,6 +28,9 @@ void check(cudaError_t error, std::string_view call, Rank rank = Rank());
 /// "" if there is a GPU and a driver for it, else why not.
 std::string why_not_cuda();
 int device_count();
+/// Hardware queues that streams of a GPU go through, as the driver reads it when it starts
+/// (CUDA_DEVICE_MAX_CONNECTIONS).
+int hardware_queues();
 /// Of the calling thread, from now on. Every thread that works with a device says so first.
 void use_device(int device);
 

@@ -20,6 +20,7 @@ class CudaEngine final : public Engine {
     const DeviceAttentionBackend& attention;
     const StreamSource* streams;  // null: the primary context
     InprocWorld& world;
+    int ranks_of_gpu = 1;
   };
 
   /// Everything that may wait for the device or takes long is done when this returns.
@@ -88,7 +89,8 @@ class CudaEngine final : public Engine {
                                                          .communicator = *communicator_,
                                                          .transport = parts.transport,
                                                          .streams = streams_,
-                                                         .options = parts.options});
+                                                         .options = parts.options,
+                                                         .ranks_of_gpu = setup.ranks_of_gpu});
   }
   PhaseOnDevice& of(Phase phase) {
     PhaseOnDevice* p = phase == Phase::forward ? forward_.get() : backward_.get();

@@ -25,16 +25,6 @@
 namespace spp::runtime::cuda {
 namespace {
 
-/// As the driver reads it when it starts.
-int hardware_queues() {
-  constexpr int most = 32;
-  constexpr int usual = 8;
-  const char* text =
-      std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");  // NOLINT(concurrency-mt-unsafe): nobody sets it
-  const int wanted = text == nullptr ? usual : std::atoi(text);
-  return wanted < 1 ? usual : std::min(wanted, most);
-}
-
 /// "16 SMs", "the whole GPU and 16 SMs"; "" when nothing was made.
 std::string made_for_text(const std::set<int>& sms) {
   std::string text;
@@ -236,7 +226,8 @@ std::unique_ptr<Engine> CudaEngines::make(const EngineParts& parts) {
       parts, make_communicator(parts),
       CudaEngine::Setup{.attention = device_attention::by_name(options_.kernels, "--kernels"),
                         .streams = streams,
-                        .world = world_});
+                        .world = world_,
+                        .ranks_of_gpu = ranks_per_gpu_});
   if (parts.transport.rank().value == 0) {
     note(*engine, parts);
   }

@@ -203,9 +203,9 @@ std::size_t calls_of(const StoredOp& stored) {
                    stored.sends.size() + stored.receives.size()});
 }
 
-/// Of those, behind a closed gate, at most: a device takes about a thousand on a stream before the
-/// host must wait for it.
-constexpr std::size_t most_behind_gate = 700;
+/// Of those, on a hardware queue behind a closed gate, at most: it takes about a thousand before
+/// the host must wait for the device.
+constexpr std::size_t most_on_queue = 700;
 
 }  // namespace
 
@@ -387,6 +387,7 @@ void DeviceExecutor::enqueue_all(Execution& result) {
   const bool pauses = std::exchange(ran_, true);
   auto pause = pauses ? parts_.options.pauses.begin() : parts_.options.pauses.end();
   std::size_t behind_gate = 0;
+  const std::size_t most = most_behind_gate();
   for (std::int32_t i = 0; i < count; ++i) {
     if (pause != parts_.options.pauses.end() && *pause == i) {
       gate_.open();
@@ -395,12 +396,20 @@ void DeviceExecutor::enqueue_all(Execution& result) {
       ++pause;
     }
     behind_gate += calls_of(op(i));
-    if (behind_gate > most_behind_gate) {
+    if (behind_gate > most) {
       gate_.open();
     }
     enqueue(i, result);
   }
   gate_.open();
+}
+
+/// Where streams share a queue, all ranks' calls may stand behind one gate.
+std::size_t DeviceExecutor::most_behind_gate() const {
+  const auto queues = static_cast<std::size_t>(hardware_queues());
+  const std::size_t streams =
+      parts_.streams.count() * static_cast<std::size_t>(parts_.ranks_of_gpu);
+  return most_on_queue / std::max<std::size_t>(1, (streams + queues - 1) / queues);
 }
 
 void DeviceExecutor::enqueue(std::int32_t index, Execution& result) {

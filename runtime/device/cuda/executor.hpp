@@ -42,6 +42,7 @@ struct ExecutorParts {
   Transport& transport;  // asked while waiting whether the run was aborted
   RankStreams& streams;
   const ExecuteOptions& options;
+  int ranks_of_gpu = 1;  // whose streams go through its hardware queues
 };
 
 /// One program on the calling thread's device. Events are made once, for all runs.
@@ -75,6 +76,7 @@ class DeviceExecutor {
   DeviceAttention& attention(StreamId id);
   void make_events();
   void enqueue_all(Execution& result);
+  [[nodiscard]] std::size_t most_behind_gate() const;
   void enqueue(std::int32_t index, Execution& result);
   void wait_for_all();
   [[nodiscard]] bool look_for_ended();
