@@ -111,7 +111,11 @@ constexpr std::array table{
            "interleaved); plan: of several stages",
            degrees},
     Option{"ep", "E", "expert parallel degree, within tp*U*R*dp", degrees},
-    Option{"etp", "T", "tensor parallel degree of each expert, beside --ep", degrees},
+    Option{
+        "etp", "T",
+        "tensor parallel degree of each expert, beside --ep (default: 1, but as servers have it; "
+        "not searched)",
+        degrees},
     Option{"dispatcher", "all-to-all|all-gather",
            "how tokens come to experts on other ranks: each to its own, or all to all of them "
            "(plan: the faster)",

@@ -228,14 +228,18 @@ const StepEvaluator::Call& StepEvaluator::attention(const StepPlan& plan, const 
 
 const StepEvaluator::Call& StepEvaluator::linear(const StepPlan& plan) {
   CallKey key = key_of(plan, request_.problem);
-  if (const auto at = linear_calls_.find(key); at != linear_calls_.end()) {
-    return at->second;
-  }
+  const auto at = linear_calls_.find(key);
+  return at != linear_calls_.end()
+             ? at->second
+             : linear_calls_.emplace(std::move(key), linear_at(plan, padded_seq(plan)))
+                   .first->second;
+}
+
+StepEvaluator::Call StepEvaluator::linear_at(const StepPlan& plan, std::int64_t seq) {
   const sim::Cluster ranks = sim::thinned(*request_.cluster, plan.tensor, plan.sequence());
   const StepRequest& step = common_.request();
   LinearCost found = linear_attention_cost(
-      *request_.model, {.seq = padded_seq(plan), .dtype = step.dtype, .kind = step.kind}, plan,
-      kernels_, ranks);
+      *request_.model, {.seq = seq, .dtype = step.dtype, .kind = step.kind}, plan, kernels_, ranks);
   Call call{.cost = std::move(found.cost),
             .spread = found.spread,
             .across = ranks.nodes() > 1 ? 1.0 : 0.0,
@@ -244,26 +248,31 @@ const StepEvaluator::Call& StepEvaluator::linear(const StepPlan& plan) {
   if (plan.sequence() > 1) {
     call.lowering.push_back(fmt::format("linear attention: {}", to_string(found.split)));
   }
-  return linear_calls_.emplace(std::move(key), std::move(call)).first->second;
+  return call;
 }
 
 const StepEvaluator::Call& StepEvaluator::sparse(const StepPlan& plan, const LayerRun& run) {
   CallKey key = key_of(plan, request_.problem);
   key.keys = run.blocks.keys;
-  if (const auto at = sparse_calls_.find(key); at != sparse_calls_.end()) {
-    return at->second;
-  }
+  const auto at = sparse_calls_.find(key);
+  return at != sparse_calls_.end()
+             ? at->second
+             : sparse_calls_.emplace(std::move(key), sparse_at(plan, run, padded_seq(plan)))
+                   .first->second;
+}
+
+StepEvaluator::Call StepEvaluator::sparse_at(const StepPlan& plan, const LayerRun& run,
+                                             std::int64_t seq) {
   const sim::Cluster ranks = sim::thinned(*request_.cluster, plan.tensor, plan.sequence());
   SparseWork work{
       .problem = request_.problem, .kind = common_.request().kind, .call = sparse_call(run.ops)};
-  work.problem.seq = padded_seq(plan);
+  work.problem.seq = seq;
   SparseCost found = sparse_attention_cost(*request_.model, work, plan, kernels_, ranks);
-  Call call{.cost = std::move(found.cost),
-            .spread = found.spread,
-            .across = ranks.nodes() > 1 ? 1.0 : 0.0,
-            .bound_by = "gathering keys for sparse attention",
-            .lowering = {}};
-  return sparse_calls_.emplace(std::move(key), std::move(call)).first->second;
+  return {.cost = std::move(found.cost),
+          .spread = found.spread,
+          .across = ranks.nodes() > 1 ? 1.0 : 0.0,
+          .bound_by = "gathering keys for sparse attention",
+          .lowering = {}};
 }
 
 const StepEvaluator::Call* StepEvaluator::call_of(const StepPlan& plan, const LayerRun& run) {
@@ -489,21 +498,33 @@ Candidate StepEvaluator::candidate(const StepEvaluation& e) {
   return c;
 }
 
-// Attention's buffers grow with the tokens of a rank, weights that it keeps with their square.
+// Buffers of what is simulated grow with the tokens of a rank, weights that it keeps with their
+// square. States and picked keys do not, and are worked out anew.
 std::int64_t StepEvaluator::longest(const StepPlan& plan) {
+  const std::vector<LayerRun>& runs = common_.layers(plan.to_experts).runs;
   const std::vector<AttentionCost> costs = costs_of(plan);
   const double now = static_cast<double>(padded_seq(plan));
   const std::int64_t unit = unit_of(plan.attention) * (plan.tensor_sequence ? plan.tensor : 1);
+  const auto grown = [&](const LayerRun& run, AttentionCost cost, std::int64_t seq) {
+    if (!run.attends && run.blocks.mixer == Mixer::linear) {
+      return linear_at(plan, seq).cost;
+    }
+    if (!run.attends && run.blocks.keys.any()) {
+      return sparse_at(plan, run, seq).cost;
+    }
+    const double more = static_cast<double>(seq) / now;
+    const auto times = [](Bytes bytes, double by) {
+      return Bytes(std::llround(std::min(1e17, bytes.as_double() * by)));
+    };
+    cost.buffers = times(cost.buffers - cost.kept, more) + times(cost.kept, more * more);
+    cost.kept = times(cost.kept, more * more);
+    return cost;
+  };
   return longest_seq(
       [&](std::int64_t seq) {
-        std::vector<AttentionCost> at = costs;
-        const double more = static_cast<double>(seq) / now;
-        const auto grown = [](Bytes bytes, double times) {
-          return Bytes(std::llround(std::min(1e17, bytes.as_double() * times)));
-        };
-        for (AttentionCost& cost : at) {
-          cost.buffers = grown(cost.buffers - cost.kept, more) + grown(cost.kept, more * more);
-          cost.kept = grown(cost.kept, more * more);
+        std::vector<AttentionCost> at;
+        for (std::size_t i = 0; i < runs.size(); ++i) {
+          at.push_back(grown(runs[i], costs[i], seq));
         }
         return fullest(step_memory(common_, plan, seq, at)).tensors();
       },

@@ -79,6 +79,9 @@ class StepEvaluator {
   [[nodiscard]] const Call& attention(const StepPlan& plan, const Problem& whole);
   [[nodiscard]] const Call& linear(const StepPlan& plan);
   [[nodiscard]] const Call& sparse(const StepPlan& plan, const LayerRun& run);
+  /// Of sequences of `seq` tokens, padded for the plan.
+  [[nodiscard]] Call linear_at(const StepPlan& plan, std::int64_t seq);
+  [[nodiscard]] Call sparse_at(const StepPlan& plan, const LayerRun& run, std::int64_t seq);
   /// What lets tokens of a kind of layers see each other; nullptr: nothing.
   [[nodiscard]] const Call* call_of(const StepPlan& plan, const LayerRun& run);
   [[nodiscard]] Call simulate(const StepPlan& plan, const Problem& whole) const;

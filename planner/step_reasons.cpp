@@ -129,7 +129,8 @@ class Reasons {
 
   void fill(Alternative& a, const DegreeAxis& axis, std::int64_t value, const StepPoint& chosen,
             const Prediction& winner) {
-    a.at_most = !evaluate_best(axis, value);
+    // Of ways to experts the space leaves out those that lose to others at the same degrees.
+    a.at_most = !evaluate_best(axis, value) || axis.name == "dispatcher";
     if (const Found* best = best_with(axis, value)) {
       a.best = trials_.evaluator().candidate(best->evaluation).predicted;
       a.tie = !trials_.by_memory() && !request_.counts_replicas() &&

@@ -106,6 +106,9 @@ PassCosts StepCommon::pass_costs(const StepPlan& plan, const StepLinks& links,
           .experts_per_token = std::max(1, request_.model->experts.per_token),
           .exchange = (trains ? practice.host_exchange : practice.served_exchange).value,
           .counts = on_device ? Seconds(0) : practice.host_counts.value,
+          // Once, with or without ranks that have other experts (preprocess of Megatron-Core's
+          // MoEAlltoAllTokenDispatcher: ep_size > 1 or tp_size > 1).
+          .counted = plan.expert > 1 ? StepAxis::expert : StepAxis::expert_tensor,
           .crowd = request_.cluster->ranks_per_core()};
 }
 

@@ -349,20 +349,22 @@ class StepClock {
     return (links_.message(message_bytes(), stage) + gathered).count();
   }
 
-  /// The slowest stage's work, and what the first prompt takes through the others: of any rank the
-  /// time that it waits, for its first or for the last one's end.
+  /// The slowest rank's work, and what it waits, for its first prompt or for the last one's end:
+  /// one chunk of each other rank, as there are as many prompts as ranks where it has several.
   StepCost prefill() {
-    std::size_t slowest = 0;
+    std::vector<PassTime> ranks(static_cast<std::size_t>(plan_.pipeline));
     double through = 0;
     for (std::size_t s = 0; s < forward_.size(); ++s) {
+      ranks[s % ranks.size()] += forward_[s];
       through += forward_[s].total();
-      slowest = forward_[s].total() > forward_[slowest].total() ? s : slowest;
     }
-    const PassTime work = real_of(plan_.micro_batches) * forward_[slowest];
+    const auto slowest = std::ranges::max_element(ranks, {}, &PassTime::total);
+    const PassTime work = real_of(plan_.micro_batches) * *slowest;
     cost_.parts = work.parts;
     cost_.hidden = work.hidden;
-    cost_.slowest = static_cast<int>(slowest) % plan_.pipeline;
-    cost_.parts[StepPart::bubble] += std::max(0.0, through - forward_[slowest].total());
+    cost_.slowest = static_cast<int>(slowest - ranks.begin());
+    cost_.parts[StepPart::bubble] +=
+        std::max(0.0, through - slowest->total()) / plan_.virtual_stages;
     for (int s = 0; s + 1 < shape_.virtual_stages(); ++s) {
       cost_.parts[StepPart::pp] += message_time(s % plan_.pipeline);
     }

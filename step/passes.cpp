@@ -204,12 +204,11 @@ class PassClock {
     around_.sent.at(axis, transfer.kind) +=
         costs_.links->sent(axis, transfer.kind, moved(transfer));
     const bool exchange = axis == StepAxis::expert && transfer.kind == CommKind::all_to_all;
-    const bool meets_experts = axis == StepAxis::expert;
     host_ += (exchange ? costs_.exchange : costs_.practice->host_transfer.value).count();
     if (tensor) {
       host_ += costs_.tensor_host.count();
     }
-    if (meets_experts) {  // grouped GEMMs are told how many rows each expert has
+    if (axis == costs_.counted) {  // grouped GEMMs are told how many rows each expert has
       time_.parts[StepPart::launch] += costs_.counts.count();
     }
   }

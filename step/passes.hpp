@@ -99,7 +99,8 @@ struct PassCosts {
   int experts_per_token = 1;
   Seconds exchange{};  // that the host takes for a dispatch or combine of experts
   Seconds counts{};    // and that kernels stand meanwhile, until it knows how many tokens go where
-  double crowd = 1;    // kernels that all ranks run at once take longer by this
+  StepAxis counted = StepAxis::expert;  // along which they go
+  double crowd = 1;                     // kernels that all ranks run at once take longer by this
 };
 
 /// That gradients of so many weights take which are added to what other micro-batches gave: read

@@ -489,6 +489,43 @@ TEST_CASE("a prefill gathers weights that do not fit, and only these") {
         plan(request).candidates.front().predicted.step);
 }
 
+TEST_CASE("virtual stages of a prefill do all the work, and wait less for each other") {
+  const sim::Cluster cluster = cluster_of("dgx-h100", 1);
+  Request request = test::step_request(cluster, "llama-3.1-8b", 32768);
+  request.phase = StepPhase::prefill;
+  const auto parts = [&](int chunks, std::int64_t prompts) {
+    const StepPlan plan{.attention = {.strategy = "ulysses", .ulysses = 4},
+                        .pipeline = 2,
+                        .virtual_stages = chunks,
+                        .order = chunks > 1 ? "interleaved" : "1f1b",
+                        .micro_batches = prompts};
+    return evaluate(request, plan).candidate.predicted.parts_s;
+  };
+  const StepSeconds whole = parts(1, 8);
+  const StepSeconds cut = parts(4, 8);
+  CHECK(cut[StepPart::gemm] == Approx(whole[StepPart::gemm]).epsilon(0.05));
+  CHECK(cut[StepPart::attention] == Approx(whole[StepPart::attention]).epsilon(0.05));
+  CHECK(cut[StepPart::bubble] == Approx(whole[StepPart::bubble] / 4).epsilon(0.1));
+}
+
+TEST_CASE("the longest sequence is the same whatever was asked, of picked keys and states, too") {
+  const sim::Cluster cluster = cluster_of("dgx-h100", 4);
+  const auto longest = [&](const char* model, std::int64_t seq, const StepPlan& plan) {
+    Request request = test::step_request(cluster, model, seq);
+    request.phase = StepPhase::prefill;
+    return evaluate(request, plan).candidate.predicted.max_seq;
+  };
+  const StepPlan picks{
+      .attention = {.strategy = "all-gather", .ring = 32, .layout = Layout::zigzag},
+      .expert = 32,
+      .zero = 3};
+  CHECK(longest("deepseek-v3.2", 4096, picks) > 0);
+  CHECK(longest("deepseek-v3.2", 4096, picks) == longest("deepseek-v3.2", 65536, picks));
+  const StepPlan states{
+      .attention = {.strategy = "ulysses", .ulysses = 4, .layout = Layout::contiguous}};
+  CHECK(longest("qwen3.5-27b", 8192, states) == longest("qwen3.5-27b", 131072, states));
+}
+
 TEST_CASE("where all ranks have the same work, tokens stay in their order") {
   const sim::Cluster cluster = cluster_of("8xl20-pcie", 1);
   Request request = test::step_request(cluster, "hunyuanvideo", 118'800);
