@@ -1,3 +1,4 @@
+// Neighbouring questions in one file: what may change, and in which order it is asked.
 #include "cli/neighbours.hpp"
 
 #include "base/error.hpp"

@@ -1,4 +1,4 @@
-// One table, hence one file.
+// The table of options and what other launchers call them, hence one file.
 #include "cli/options.hpp"
 
 #include "base/error.hpp"

@@ -29,10 +29,11 @@ struct Alternative {
 };
 /// "TP 4 rather than 8, which is 6.2 % slower (exposed tensor parallelism 0.81 s against 0.42 s)";
 /// where that takes other degrees "EP 8 rather than 4 (PP2 EP4), which is 88 % slower (…)";
-/// where better plans may be left, "which is at most 6.2 % slower"; of a tie "1.2 % slower, within
-/// the model's error"; "pipeline 4 rather than 2, which is 12.1 GB over memory"; where that much is
-/// lost for lack of it, "pipeline 1 rather than 2, which is 31 MB over memory (else up to 34 times
-/// as fast)". By memory: "TP 8 rather than 4, which needs 3.1 GB more (12.0 % faster)".
+/// where better plans may be left, "which is at most 6.2 % slower"; of a tie "1.2 % slower" or
+/// "faster, within the model's error"; "pipeline 4 rather than 2, which is 12.1 GB over memory";
+/// where that much is lost for lack of it, "pipeline 1 rather than 2, which is 31 MB over memory
+/// (else up to 34 times as fast)". By memory: "TP 8 rather than 4, which needs 3.1 GB more (12.0 %
+/// faster)".
 std::string to_string(const Alternative& alternative, const Prediction& winner);
 
 /// It deals out heads alone where the winner of an attention call does not deal out any, or hands

@@ -61,12 +61,6 @@ class StepBounds {
     std::array<double, 3> layer_both{};
   };
 
-  /// What stands on a virtual stage.
-  struct StageKinds {
-    std::vector<std::int64_t> layers;  // by kind
-    std::int64_t own_mask = 0;         // of these, such as attend as the request says
-    bool embeds = false, ends = false;
-  };
   /// What comes behind the backwards of a training step, at least.
   struct EndOfStep {
     double update = 0;              // seconds, and what the host takes for the step
@@ -85,6 +79,12 @@ class StepBounds {
   void fill(StepPoint& point, const StepPlan& plan, const Around& around);
 
  private:
+  /// What stands on a virtual stage.
+  struct StageKinds {
+    std::vector<std::int64_t> layers;  // by kind
+    std::int64_t own_mask = 0;         // of these, such as attend as the request says
+    bool embeds = false, ends = false;
+  };
   /// Seconds a byte of large tensors: more than that of smaller ones is not.
   struct MovedRate {
     double dense = 0, experts = 0;

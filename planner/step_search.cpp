@@ -1,3 +1,4 @@
+// One class in one file: the heap, and the answer that is read off what it leaves.
 #include "planner/step_search.hpp"
 
 #include "planner/evaluator.hpp"
