@@ -183,7 +183,7 @@ bool Progress::update(double done, double of) {
   }
   const std::scoped_lock lock(mutex_);
   done_ = done;
-  of_ = of;
+  of_ = of > 0 ? std::max(of, done) : of;  // how much it is may be an estimate
   return !interrupt_ || !Interrupt::asked();
 }
 

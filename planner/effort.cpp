@@ -112,13 +112,13 @@ sim::OpsWatch Evaluator::watch_of(const SequencePlan& plan, const Strategy& stra
   double all = 0;
   for (const Phase phase : phases) {
     if (needs(phase)) {
-      all += sim::demand_of(demand(plan, strategy, phase), sim::RankWindow::lookahead,
-                            *findings.folding)
-                 .ops;
+      const sim::SimulationDemand of_phase = sim::demand_of(
+          demand(plan, strategy, phase), sim::RankWindow::lookahead, *findings.folding);
+      all += of_phase.ops + of_phase.flows;
     }
   }
-  return [watch = options.watch, before = findings.ops, all](double ops) {
-    return watch(before + ops, all);
+  return [watch = options.watch, before = findings.work, all](double work) {
+    return watch(before + work, all);
   };
 }
 

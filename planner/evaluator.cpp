@@ -331,7 +331,7 @@ sim::Simulation Evaluator::run(const SequencePlan& plan, const Strategy& strateg
                      .timeline = options.timeline,
                      .steps = options.steps,
                      .watch = watch_of(plan, strategy, options, findings)});
-  findings.ops += static_cast<double>(simulation.ops);
+  findings.work += simulation.work;
   if (simulation.complete) {
     findings.overlap.at(index(phase)) = memory_of_overlap(schedule, *folding);
   }
@@ -352,8 +352,11 @@ sim::Simulation Evaluator::simulate(const Schedule& schedule, const Demand& all,
   };
   sim::OpsWatch watch;
   if (options.watch) {
-    const double of = sim::demand_of(all, sim::RankWindow::lookahead_of(schedule), folding).ops;
-    watch = [&options, of](double ops) { return options.watch(ops, of); };
+    const sim::SimulationDemand demand =
+        sim::demand_of(all, sim::RankWindow::lookahead_of(schedule), folding);
+    watch = [&options, of = demand.ops + demand.flows](double work) {
+      return options.watch(work, of);
+    };
   }
   return sim::simulate(schedule, placement, costs,
                        {.folding = &folding,

@@ -105,7 +105,7 @@ class Evaluator {
                                         const std::array<double, 2>& overlap) const;
   /// What the simulations of a plan's phases have in common and find out.
   struct Findings {
-    double ops = 0;  // of phases that have been simulated
+    double work = 0;  // of phases that have been simulated
     std::optional<sim::Folding> folding;
     std::array<double, 2> overlap{1, 1};    // Candidate::overlap
     std::array<MeasuredTimes, 2> measured;  // by phase, of one call

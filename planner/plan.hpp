@@ -249,7 +249,7 @@ struct EvaluationOptions {
   bool timeline = false;
   bool steps = false;
   const sim::Folding* folding = nullptr;  // of the plan's schedules, if the caller has it
-  Watch watch{};                          // told simulated ops
+  Watch watch{};  // told what simulations took (Simulation::work), of effort
 };
 /// What evaluate() will take; simulates nothing. `plan` must be legal.
 Effort effort_of(const Request& request, const SequencePlan& plan,

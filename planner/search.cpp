@@ -143,9 +143,10 @@ class Search {
 
 bool Search::go_on(double running) {
   if (watch_ && !given_up_) {
-    given_up_ = std::isfinite(request_.most.ops) ? !watch_(spent_ + running, request_.most.ops)
-                                                 : !watch_(static_cast<double>(result_.simulated),
-                                                           static_cast<double>(result_.searched));
+    const double most = request_.most.ops;
+    given_up_ = std::isfinite(most) ? !watch_(std::min(spent_ + running, most), most)
+                                    : !watch_(static_cast<double>(result_.simulated),
+                                              static_cast<double>(result_.searched));
   }
   return !given_up_;
 }
@@ -184,15 +185,17 @@ bool Search::simulate(const Ranked& r) {
   constexpr double begins = 0.1;  // of a simulation: ranks, windows, walks of what is next
   double took = std::max(begins * paid, std::min(paid, 1e4));
   ++result_.simulated;
+  bool too_much = false;  // it takes more than was known before, and more than is left
   const EvaluationOptions options{.folding = &*folding, .watch = [&](double done, double of) {
-                                    took = std::max(took, paid * std::min(done / of, 1.0));
-                                    return go_on(took - paid);
+                                    took = std::max(took, paid * done / of);
+                                    too_much = spent_ - paid + took > request_.most.ops;
+                                    return go_on(took - paid) && !too_much;
                                   }};
   auto evaluation = evaluator_.evaluate(r.plan, *r.strategy, options, limit_of(result_, request_));
-  if (!evaluation) {  // slower than the last that is shown, or given up: the rest is left
-    spent_ -= paid - took;
+  if (!evaluation || took > paid) {  // slower than the last that is shown, or given up: the rest is
+    spent_ += took - paid;           // left
   }
-  if (given_up_) {
+  if (given_up_ || too_much) {
     --result_.simulated;
     skipped_.push_back(r);
   } else if (evaluation) {
@@ -270,7 +273,9 @@ Candidate Search::simulated_or_bounded(const Ranked& r) {
   auto evaluation =
       folding ? evaluator_.evaluate(
                     r.plan, *r.strategy,
-                    {.folding = &*folding, .watch = [&](double, double) { return go_on(0); }})
+                    {.folding = &*folding,
+                     .watch = [&](double done,
+                                  double) { return go_on(0) && done <= request_.most.ops; }})
               : std::nullopt;
   return evaluation ? std::move(evaluation->candidate)
                     : evaluator_.bounded(r.plan, *r.strategy, r.bound);

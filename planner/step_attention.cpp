@@ -255,8 +255,14 @@ std::optional<Evaluation> StepAttention::Asked::evaluation(const SequencePlan& p
   if (effort.ops > most.ops || effort.memory > most.memory) {
     return std::nullopt;
   }
-  of_.spent_ += effort.ops;
-  return evaluator.evaluate(plan, strategy, {.folding = &folding});
+  double took = effort.ops;
+  auto found =
+      evaluator.evaluate(plan, strategy, {.folding = &folding, .watch = [&](double done, double) {
+                                            took = std::max(took, done);
+                                            return took <= most.ops;
+                                          }});
+  of_.spent_ += took;
+  return found;
 }
 
 std::optional<AttentionChoice> StepAttention::Asked::simulated(const SequencePlan& plan) {

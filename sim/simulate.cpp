@@ -126,7 +126,7 @@ class Engine {
       }
       now_ = std::max(now_, next);
       if (now_ > options_.stop_after.count() || given_up_) {
-        return {.complete = false};
+        return {.complete = false, .work = work_done()};
       }
       const auto ended = network_.advance_to(Seconds(now_));
       completions_.assign(ended.begin(), ended.end());
@@ -209,12 +209,21 @@ class Engine {
     }
   }
 
+  /// Rates are solved once an event, most of them of one route alone. Where flows of many ranks
+  /// share links and each ends by itself, all of theirs are solved each time.
+  [[nodiscard]] double work_done() const {
+    constexpr double of_rate = 0.3;  // measured: 0.3 us beside 1 us of an op
+    const auto events = static_cast<double>(ops_ + messages_);
+    const auto rates = static_cast<double>(network_.statistics().filled_routes);
+    return events + of_rate * std::max(0.0, rates - events);
+  }
+
   void tell() {
-    constexpr std::int64_t now_and_then = 4096;  // ops
+    constexpr std::int64_t now_and_then = 1024;  // ops
     if (!options_.watch || ops_ % now_and_then != 0) {
       return;
     }
-    given_up_ = given_up_ || !options_.watch(static_cast<double>(ops_));
+    given_up_ = given_up_ || !options_.watch(work_done());
   }
 
   /// An op enters the window: its time, or its flows, become known.
@@ -572,6 +581,7 @@ class Engine {
     s.folded = folding_.size();
     s.ops = ops_;
     s.messages = messages_;
+    s.work = work_done();
     timeline_.streams = schedule_.streams;
     s.timeline = std::move(timeline_);
     return s;
@@ -634,17 +644,19 @@ Simulation simulate(const Schedule& schedule, const Placement& placement,
   const Folding end = folding.from_the_end();
   SimulationOptions behind = options;
   if (options.watch) {
-    behind.watch = [&options, before = static_cast<double>(first.ops)](double ops) {
-      return options.watch(before + ops);
+    behind.watch = [&options, before = first.work](double work) {
+      return options.watch(before + work);
     };
   }
   Simulation last = Engine(schedule, placement, costs, behind, end).run();
   const std::int64_t ops = first.ops + last.ops;
   const std::int64_t messages = first.messages + last.messages;
+  const double work = first.work + last.work;
   Simulation slower =
       last.complete && last.makespan <= first.makespan ? std::move(first) : std::move(last);
   slower.ops = ops;
   slower.messages = messages;
+  slower.work = work;
   return slower;
 }
 

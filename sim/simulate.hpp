@@ -50,9 +50,8 @@ struct SimulationCosts {
       sm_share{};  // of the device, taken by communication in a scope (self, intra, inter)
 };
 
-/// Told now and then how many ops of the simulated ranks there were (demand.hpp says how many there
-/// will be). False: give up.
-using OpsWatch = std::function<bool(double ops)>;
+/// Told now and then what the simulation took so far (Simulation::work). False: give up.
+using OpsWatch = std::function<bool(double work)>;
 
 struct SimulationOptions {
   bool fold = true;                  // simulate one rank of each orbit
@@ -99,7 +98,10 @@ struct Simulation {
   std::vector<Rank> representatives;
   int folded = 1;                      // ranks that one simulated rank stands for
   std::int64_t ops = 0, messages = 0;  // simulated; times `folded` is what they stand for
-  Timeline timeline;                   // options.timeline
+  /// What it took, in ops: these, messages, and what rates took beyond one for each of them.
+  /// Without the last demand.hpp knows it before.
+  double work = 0;
+  Timeline timeline;  // options.timeline
 };
 
 /// Runs `schedule`. It must be proven (coverage); a schedule that deadlocks is an InternalError.
