@@ -9,6 +9,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 
@@ -30,7 +31,7 @@ JsonView plan_inside(const JsonView& document) {
   if (const auto plan = document.find("plan")) {
     return *plan;
   }
-  return document;
+  return document.find("format") ? document.at("best").at("plan") : document;
 }
 
 std::string order_text(const JsonView& order) {
@@ -269,8 +270,9 @@ void adopt_plan_file(Arguments& arguments, CostedOn software) {
     document.fail("is not a plan; expected an object with 'best', 'result' or 'plan'");
   }
   if (const auto format = document.find("format")) {
-    expect_format(document,
-                  format->string() == "sp-plan/simulation" ? "sp-plan/simulation" : "sp-plan/plan");
+    constexpr std::array<std::string_view, 2> others{"sp-plan/simulation", "sp-plan/layer"};
+    const auto* other = std::ranges::find(others, format->string());
+    expect_format(document, other != others.end() ? *other : "sp-plan/plan");
   }
   const auto request = document.find("request");
   const auto said = [&](std::string_view key, std::string_view word) {

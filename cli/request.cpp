@@ -263,20 +263,11 @@ void Reader::mask_and_phase() {
   } else {
     assume("mask", to_string(r.problem.mask), r.model ? "the model's kind" : "default");
   }
-  if (r.problem.mask.kind == MaskKind::window && args_.has("mask")) {
-    const std::int64_t window = r.problem.mask.window;
-    if (r.model) {
-      throw InputError("--mask",
-                       fmt::format("window:{}: of a bare shape (--heads); which layers of a model "
-                                   "see a window, its config.json says",
-                                   window));
-    }
-    if (window > r.problem.seq) {
-      throw InputError("--mask",
-                       fmt::format("window:{} is longer than the sequence of {} tokens; expected "
-                                   "causal, or less",
-                                   window, r.problem.seq));
-    }
+  if (r.problem.mask.kind == MaskKind::window && args_.has("mask") && r.model) {
+    throw InputError("--mask",
+                     fmt::format("window:{}: of a bare shape (--heads); which layers of a model "
+                                 "see a window, its config.json says",
+                                 r.problem.mask.window));
   }
   r.phase = phase_of(text_or("phase", "phase", r.model ? "train" : "fwd+bwd"));
   if (r.model && r.model->indexer) {
@@ -335,6 +326,13 @@ void Reader::cached() {
 
 void Reader::positions() {
   const Request& r = request();
+  const Mask& mask = r.problem.mask;
+  if (!r.model && mask.kind == MaskKind::window && mask.window > r.problem.end()) {
+    throw InputError("--mask",
+                     fmt::format("window:{} is longer than the sequence of {} tokens; expected "
+                                 "causal, or less",
+                                 mask.window, r.problem.end()));
+  }
   if (r.whole_step() && r.model->max_positions > 0 && r.problem.end() > r.model->max_positions) {
     assume(
         "positions",

@@ -345,10 +345,13 @@ void Reader::list_constants(const MachineSpec& machine) {
                                   ? attention_of(*request().stack, generation).kernel
                                   : generation.attention.kernel;
   if (job_.profile) {
-    const auto blocks =
-        std::ranges::count(machine.gpu.measured, kernel, &MeasuredAttention::kernels);
+    const DType type = request().problem.dtype;
+    const auto blocks = std::ranges::count_if(
+        machine.gpu.measured,
+        [&](const MeasuredAttention& m) { return m.kernels == kernel && m.dtype == type; });
     assume("kernels",
-           fmt::format("{} on {}, {} attention blocks measured", kernel, machine.gpu.name, blocks),
+           fmt::format("{} on {}, {} attention blocks measured in {}", kernel, machine.gpu.name,
+                       blocks, to_string(type)),
            fmt::format("{}, {}", args_.get("profile", ""), job_.profile->date));
     if (job_.profile->later) {
       job_.warnings.push_back(
@@ -361,7 +364,7 @@ void Reader::list_constants(const MachineSpec& machine) {
                       args_.get("profile", ""), what, assumed));
     };
     if (blocks == 0 && job_.profile->from_calibration()) {
-      lacks("attention blocks", "attention kernels");
+      lacks(fmt::format("attention blocks in {}", to_string(type)), "attention kernels");
     }
     if (links_assumed(machine) && job_.profile->from_calibration()) {
       lacks("messages between ranks", "links");

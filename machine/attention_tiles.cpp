@@ -320,15 +320,16 @@ Split split_of(double q_tiles, double keys, int head_dim, double slots, double f
   return split;
 }
 
-Work cut(const Work& work, const Split& split, double queries, double q_tile, bool masked) {
+Work cut(const Work& work, const Split& split, double queries, bool masked) {
   // The mask empties some pieces: they cost nothing.
   const double seen = std::min(1.0, work.total / (work.items * work.longest));
   const double piece =
       ceil_of(ceil_of(work.longest / split.kv_tile) / split.pieces) * split.kv_tile;
   const double items = ceil_of(queries / Split::q_tile) * split.pieces * seen;
-  return {.items = items,
-          .total = masked ? work.total * q_tile / Split::q_tile : items * piece,
-          .longest = piece};
+  return {
+      .items = items,
+      .total = masked ? work.total / work.items * ceil_of(queries / Split::q_tile) : items * piece,
+      .longest = piece};
 }
 
 }  // namespace spp::tiles

@@ -38,7 +38,7 @@ struct Split {
 /// the fewest pieces that fill their waves to 0.85 of what the best number of pieces reaches.
 Split split_of(double q_tiles, double keys, int head_dim, double slots, double fill);
 
-/// Cuts the items of `work`, tiles of `q_tile` queries, into the pieces of `split`.
-Work cut(const Work& work, const Split& split, double queries, double q_tile, bool masked);
+/// Cuts the items of `work`, tiles of `queries` queries, into the pieces of `split`.
+Work cut(const Work& work, const Split& split, double queries, bool masked);
 
 }  // namespace spp::tiles

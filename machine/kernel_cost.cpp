@@ -133,7 +133,7 @@ Seconds KernelCost::formula(const AttentionShape& shape) const {
         tiles::split_of(std::ceil(queries / tiles::Split::q_tile) * heads,
                         static_cast<double>(shape.k.count()), shape.head_dim, 2 * slots, *fill);
     if (split.pieces > 1) {
-      work = tiles::cut(work, split, queries, tile, masked);
+      work = tiles::cut(work, split, queries, masked);
       tile = tiles::Split::q_tile;
       of_kernel *= kernel.split_rate ? kernel.split_rate->value : 1.0;
       between = 0.5;

@@ -200,6 +200,19 @@ const StepPractice& default_practice() {
   return practice;
 }
 
+StepPractice in_type(StepPractice practice, DType dtype) {
+  if (dtype != DType::fp32) {
+    return practice;
+  }
+  const auto wide = static_cast<double>(size_of(dtype));
+  practice.state_parameter.value = wide;
+  for (Sourced<double>* bytes : {&practice.gradient_bytes, &practice.state_gradient}) {
+    bytes->value = std::max(bytes->value, wide);
+  }
+  practice.state_optimizer.value = std::max(practice.state_optimizer.value - wide, 2 * wide);
+  return practice;
+}
+
 StepPractice compiled(StepPractice practice) {
   practice.elementwise = practice.position = practice.compiled;
   practice.host_kernel.value *= practice.compiled_host.value;

@@ -5,6 +5,7 @@
 
 #include "base/json.hpp"
 #include "base/units.hpp"
+#include "schedule/problem.hpp"
 
 #include <optional>
 #include <string>
@@ -121,6 +122,10 @@ double added_gradient(const StepPractice& practice, bool bf16);
 
 /// What a file does not say.
 const StepPractice& default_practice();
+
+/// Of a training in this type: practices are of 16 bits. In fp32 weights, what travels and what is
+/// added up have 4 bytes, and no optimizer holds a copy of them beside its moments.
+StepPractice in_type(StepPractice practice, DType dtype);
 
 /// Under torch.compile, as far as the stack has it.
 StepPractice compiled(StepPractice practice);

@@ -44,6 +44,12 @@ std::vector<Cannot> cannot(const Framework& f, const Way& way, const SequencePla
       (traits.windows || problem.mask.kind == MaskKind::window)) {
     lacks("window", "sliding windows");
   }
+  if (plan.ranks() > 1 && !f.half_attention.empty() && problem.dtype == DType::fp32) {
+    reasons.push_back(
+        because("dtype",
+                fmt::format("{} has attention between ranks in 16 bits alone, not in fp32", f.name),
+                f.half_attention));
+  }
   if (plan.ranks() > 1 && traits.linear) {
     lacks("linear", "layers of linear attention between sequence ranks");
   }

@@ -93,7 +93,7 @@ std::vector<std::string> unsaid(const Launch& launch, const Says& says);
 struct Cannot {
   std::string rule;  // "framework": it does not have the strategy; "axes", "layout", "order",
                      // "heads", "degrees", "sequence", "rank-order", "mask", "sinks", "window",
-                     // "phase", "model", "nodes", "linear", "cached", "batch", "zero",
+                     // "phase", "model", "nodes", "linear", "cached", "batch", "dtype", "zero",
                      // "zero-group", "recompute"; of a step: "tensor", "mlp", "data", "pipeline",
                      // "expert"
   std::string what;  // "megatron deals tokens out zigzag, not striped"
@@ -210,6 +210,9 @@ struct Framework {
   std::string_view even_nodes{};
   /// Who says that it splits MLPs over tensor x sequence ranks; "": over tensor ranks, as plans do.
   std::string_view mlp_over_all{};
+  /// Who says that attention between sequence ranks takes tensors of 16 bits alone; "": of any
+  /// type.
+  std::string_view half_attention{};
   /// The text names a model, whose layers the framework knows: hybrid ones, too, but tokens of
   /// their linear attention it does not split over ranks.
   bool loads_models = false;

@@ -53,8 +53,8 @@ std::optional<Cannot> cannot_recompute(const Framework& f, const Recomputation& 
   }
   if (f.recompute.has(how.kind)) {  // not of these modules
     return because("recompute",
-                   fmt::format("{} has no {} recomputation, but {}", f.name, to_string(how),
-                               to_string(Recomputation{.kind = how.kind, .modules = f.modules})),
+                   fmt::format("{} cannot compute {} again, but {}", f.name, to_string(how.modules),
+                               to_string(f.modules)),
                    f.recompute.source);
   }
   return because("recompute",

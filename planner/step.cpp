@@ -163,7 +163,7 @@ AttentionQuestion attention_question(const Request& request, const StepPlan& pla
 
 StepEvaluator::StepEvaluator(const Request& request)
     : request_(request),
-      practice_(practice_of(request)),
+      practice_(in_type(practice_of(request), request.problem.dtype)),
       kernels_(request.cluster->machine().gpu, attention_kernel_of(request)),
       common_({.model = &*request.model,
                .cluster = request.cluster,
@@ -348,6 +348,11 @@ StepEvaluation StepEvaluator::timed(const StepPlan& plan, std::vector<MemoryByte
     }
   }
   e.cost = step_cost(common_, plan, padded_seq(plan), costs);
+  const StepLinks links = common_.links(plan);
+  for (std::size_t i = 0; i < step_axes; ++i) {
+    const auto axis = static_cast<StepAxis>(i);
+    e.between_nodes[i] = !is_of_attention(axis) && links.nodes(axis) > 1;
+  }
   const Bytes tensors = fullest(e.memory).tensors();
   e.fits = tensors <= request_.memory;
   const double crowded = practice_.crowded.value;
@@ -391,18 +396,21 @@ StepTimeline StepEvaluator::timeline(const StepPlan& plan) {
   return step_timeline(common_, plan, padded_seq(plan), costs_of(plan));
 }
 
-/// Axes count as between nodes if their groups leave one.
+/// Axes around attention count as between nodes, all of them, if one of their groups leaves a node.
 std::array<std::pair<StepPart, double>, 5> StepEvaluator::across_nodes(
     const StepEvaluation& e) const {
-  const StepPlan& plan = e.plan;
-  const auto leaves = [&](int ranks) {
-    return ranks > request_.cluster->gpus_per_node() ? 1.0 : 0.0;
+  const auto leave = [&](std::initializer_list<StepAxis> axes) {
+    return std::ranges::any_of(
+        axes, [&](StepAxis axis) { return e.between_nodes[static_cast<std::size_t>(axis)]; });
   };
+  const auto part = [](bool between) { return between ? 1.0 : 0.0; };
+  const bool experts = request_.model->experts.count > 0;
   return {{{StepPart::cp, e.across},
-           {StepPart::tp, leaves(plan.tensor)},
-           {StepPart::ep, leaves(plan.expert * plan.expert_tensor)},
-           {StepPart::dp, leaves(plan.tensor * plan.shards())},
-           {StepPart::pp, leaves(plan.world())}}};
+           {StepPart::tp, part(leave({StepAxis::tensor}))},
+           {StepPart::ep, part(leave({StepAxis::expert, StepAxis::expert_tensor}))},
+           {StepPart::dp, part(leave({StepAxis::weights, StepAxis::replicas}) ||
+                               (experts && leave({StepAxis::expert_weights})))},
+           {StepPart::pp, part(leave({StepAxis::stages}))}}};
 }
 
 ComponentSeconds StepEvaluator::parts_of(const StepEvaluation& e) const {

@@ -25,6 +25,7 @@ struct StepEvaluation {
   std::vector<std::string> lowering;  // algorithm by kind of communication
   ComponentSeconds spreads{};         // relative
   double across = 0;                  // of what attention waits for, the part between nodes
+  std::array<bool, step_axes> between_nodes{};  // axes around attention whose groups leave a node
   std::string attention_bound_by;
   [[nodiscard]] Seconds step() const { return Seconds(cost.total()); }
 };
@@ -95,7 +96,7 @@ class StepEvaluator {
   [[nodiscard]] ComponentSeconds parts_of(const StepEvaluation& evaluation) const;
 
   const Request& request_;
-  const StepPractice& practice_;
+  StepPractice practice_;  // in the type of the request
   KernelCost kernels_;
   StepCommon common_;
   std::map<CallKey, Call> calls_, linear_calls_, sparse_calls_;

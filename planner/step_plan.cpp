@@ -1,6 +1,7 @@
 // Plans of whole steps by their choices: defaults, names, groups of ranks.
 #include "base/error.hpp"
 #include "parallel/attention/attention_mesh.hpp"
+#include "planner/framework.hpp"
 #include "planner/step.hpp"
 
 #include <fmt/ranges.h>
@@ -28,7 +29,27 @@ std::int64_t prompts_at_once(const Request& request, int pipeline) {
 
 namespace {
 
-/// Degrees around attention that are not given are 1.
+/// Who runs the plan: whose plans are asked for, or whose stack it is; nullptr: nobody is known.
+const Framework* runs(const Request& request) {
+  if (request.framework != nullptr || request.stack == nullptr ||
+      request.stack->framework.empty()) {
+    return request.framework;
+  }
+  return &frameworks::by_name(request.stack->framework, "stack");
+}
+
+/// Over how many ranks each expert is split that nobody said: frameworks that split experts over
+/// ranks of their choice leave what its experts do not take.
+int usual_expert_tensor(const Request& request, const StepPlan& plan) {
+  const Framework* f = runs(request);
+  if (f == nullptr || !request.model || request.model->experts.count == 0) {
+    return 1;
+  }
+  const int sequence = request.gpus / (plan.tensor * plan.pipeline * plan.data);
+  return std::max(1, f->axes.expert_ranks_of(plan.tensor, sequence, plan.data) / plan.expert);
+}
+
+/// Degrees around attention that are not given are 1, of experts' parts as the framework has them.
 StepPlan around(const Request& request) {
   const StepChoices& given = request.step;
   StepPlan plan;
@@ -37,7 +58,7 @@ StepPlan around(const Request& request) {
   plan.pipeline = given.pipeline.value_or(1);
   plan.data = given.data.value_or(1);
   plan.expert = given.expert.value_or(1);
-  plan.expert_tensor = given.expert_tensor.value_or(1);
+  plan.expert_tensor = given.expert_tensor.value_or(usual_expert_tensor(request, plan));
   plan.to_experts = dispatchers_of(request).front();
   plan.virtual_stages = given.virtual_stages.value_or(1);
   plan.order = given.order.value_or(plan.virtual_stages > 1 ? "interleaved" : "1f1b");

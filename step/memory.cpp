@@ -135,6 +135,7 @@ class StepMemory {
     std::vector<HeldByChunk> logits;
     bool ends = false;
     bool has_head = false;
+    std::int64_t table = 0;  // weights of the largest one
     for (int c = 0; c < plan_.virtual_stages; ++c) {
       const Stage& stage = stage_of(rank, c);
       const std::size_t heads = (stage.ends ? 1 : 0) + stage.predictions;
@@ -142,8 +143,10 @@ class StepMemory {
       logits.push_back({.forward = static_cast<double>(heads) * logits_waiting()});
       ends = ends || stage.ends;
       has_head = has_head || heads > 0;
+      table = std::max(
+          {table, stage.embeds ? first_.weights.all() : 0, heads > 0 ? last_.weights.all() : 0});
     }
-    add_states(most.weights, bytes);
+    add_states(most.weights, real_of(table), bytes);
     bytes.attention_buffers = buffers_;
     const double rows = real_of(request_.kind == StepKind::train ? local_.rows() : local_.batch);
     if (has_head) {
@@ -164,7 +167,7 @@ class StepMemory {
       }
       if (moves_activations(plan_.offload)) {
         const double moving = 2 * real_of(most_layers_kept());  // one in use, one on its way
-        waiting = plan_.offloaded * moving + (1 - plan_.offloaded) * waiting;
+        waiting = plan_.offloaded * std::min(moving, waiting) + (1 - plan_.offloaded) * waiting;
       }
       bytes.activations = capped(waiting + most.bytes.working);
       bytes.communication += capped(practice_.kept_outputs.value * outputs_of(rank));
@@ -255,7 +258,8 @@ class StepMemory {
     return spp::parameter_bytes(held, plan_.format, request_.kind, practice_);
   }
 
-  void add_states(const HeldWeights& held, MemoryBytes& bytes) const {
+  /// `table`: weights of the largest vocabulary table.
+  void add_states(const HeldWeights& held, double table, MemoryBytes& bytes) const {
     const double shards = real_of(plan_.shards());
     const double whole = real_of(held.all());
     const double part =
@@ -265,14 +269,12 @@ class StepMemory {
     bytes.parameters = capped(gathered ? parameters.all()
                                        : parameters.dense / shards +
                                              parameters.experts / real_of(plan_.expert_replicas()));
-    double largest = real_of(std::max(first_.weights.all(), last_.weights.all()));
-    double layer = 0;
+    double largest = table;
     double layer_bytes = 0;
     for (const LayerMemory& kind : kinds_) {
-      layer = std::max(layer, real_of(kind.weights.all()));
+      largest = std::max(largest, real_of(kind.weights.all()));
       layer_bytes = std::max(layer_bytes, parameter_bytes(kind.weights).all());
     }
-    largest = std::max(largest, layer);
     const bool shared = plan_.can_shard(*request_.model);
     if (plan_.zero == 3 && shared && !gathered) {
       // Gathered at once: a layer and, prefetched, the next one or a vocabulary table.

@@ -27,6 +27,8 @@ struct Family {
   bool branch_norms = false;
   bool tied = false;
   bool learned_positions = false;
+  /// Its layers have experts, or latents of keys and values, which the config has to say.
+  bool routes = false, latents = false;
   bool router_bias = false;     // of experts: gpt-oss; DeepSeek-V3's correction of their scores
   bool expert_bias = false;     // of the experts' matrices
   bool shared_expert = false;   // one beside the routed ones, as wide

@@ -124,9 +124,12 @@ void read_heads(const JsonView& config, const Family& family, bool nested, Model
   read_head_dim(config, family, said ? *said : config, guesses, model);
 }
 
-void read_latent(const JsonView& config, Model& model) {
+void read_latent(const JsonView& config, const Family& family, Model& model) {
   const auto rank = find_any(config, kv_ranks);
   if (!rank) {
+    if (family.latents) {
+      need_any(config, kv_ranks);
+    }
     return;
   }
   Latent& latent = model.latent;

@@ -17,7 +17,7 @@ void read_heads(const JsonView& config, const Family& family, bool nested, Model
                 std::vector<std::string>& varying);
 
 /// Heads of latent attention are as wide as it says, and each has its own K and V.
-void read_latent(const JsonView& config, Model& model);
+void read_latent(const JsonView& config, const Family& family, Model& model);
 
 /// Of layers that are none of a decoder's: what the config says in so many words, for a card.
 void read_said_heads(const JsonView& config, Model& model);

@@ -75,6 +75,9 @@ void read_experts(const JsonView& config, const Family& family, Model& model,
                   std::vector<std::string>& reasons) {
   const auto count = find_any(config, expert_counts);
   const auto text = experts(config, model.layers);
+  if (!count && family.routes) {
+    need_any(config, expert_counts);
+  }
   if (!count && find_any(config, expert_widths)) {
     reasons.emplace_back("a mixture of experts without their number");
   }
@@ -353,7 +356,7 @@ void read_decoder(const JsonView& published, const std::optional<JsonView>& wrap
     return;
   }
   read_heads(config, family, nested, model, varying);
-  read_latent(config, model);
+  read_latent(config, family, model);
   if (!varying.empty()) {
     varying = {fmt::format("attention of different shape from layer to layer ({})",
                            fmt::join(varying, ", "))};

@@ -71,18 +71,21 @@ RecomputeModule parse_module(std::string_view text, std::string_view where) {
 
 }  // namespace
 
+std::string to_string(ModuleSet modules) {
+  std::string text;
+  for (const RecomputeModule module : all_recompute_modules) {
+    if (modules.contains(module)) {
+      text += text.empty() ? "" : ",";
+      text += to_string(module);
+    }
+  }
+  return text;
+}
+
 std::string to_string(const Recomputation& recomputation) {
   std::string text(to_string(recomputation.kind));
-  if (recomputation.kind != Recompute::selective || recomputation.modules == usual_modules) {
-    return text;
-  }
-  char before = ':';
-  for (const RecomputeModule module : all_recompute_modules) {
-    if (recomputation.modules.contains(module)) {
-      text += before;
-      text += to_string(module);
-      before = ',';
-    }
+  if (recomputation.kind == Recompute::selective && recomputation.modules != usual_modules) {
+    text += ":" + to_string(recomputation.modules);
   }
   return text;
 }

@@ -89,6 +89,8 @@ struct Recomputation {
   friend constexpr auto operator<=>(const Recomputation&, const Recomputation&) = default;
 };
 /// "none", "full", "selective" (of the usual modules), "selective:core_attention,mlp".
+/// "core_attention,norms".
+std::string to_string(ModuleSet);
 std::string to_string(const Recomputation&);
 Recomputation parse_recomputation(std::string_view, std::string_view where);
 

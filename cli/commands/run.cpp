@@ -195,7 +195,7 @@ std::string unexecuted(const StepPlan& step, const std::optional<LayerQuestion>&
   if (layer) {
     return fmt::format(
         "one layer over its tensor and sequence ranks ({} of {}) is executed; the "
-        "rest of the step is not executed yet",
+        "rest of the step is not (--scope step runs all of it)",
         step.tensor * step.sequence(), step.world());
   }
   const std::string group =
@@ -203,7 +203,8 @@ std::string unexecuted(const StepPlan& step, const std::optional<LayerQuestion>&
           ? "one attention call"
           : fmt::format("one attention call of one tensor rank's sequence group ({} of {} ranks)",
                         step.sequence(), step.world());
-  return fmt::format("{} is executed; the rest of the step is not executed yet", group);
+  return fmt::format("{} is executed; the rest of the step is not (--scope step runs all of it)",
+                     group);
 }
 
 void run_command(const Arguments& given, Output& output) {

@@ -17,6 +17,7 @@ constexpr std::array<Way, 3> ways{{torch_ways[0],
                                     .strategy = "ulysses",
                                     .source = accelerate_sequence_parallelism,
                                     .unit = 1,
+                                    .no_sinks = true,
                                     .no_shard_copies = true,
                                     .no_tensor = true}}};
 
@@ -77,6 +78,15 @@ std::string under_deepspeed(const Launch& launch) {
       launch.context());
 }
 
+Cannot also(const SequencePlan& plan, const Problem& problem) {
+  if (plan.strategy != "ulysses" || plan.ranks() == 1 || problem.dtype != DType::fp32) {
+    return {};
+  }
+  return {.rule = "dtype",
+          .what = "sp_size runs flash_attention_2, which takes 16 bits alone, not fp32",
+          .source = std::string(flash_attention)};
+}
+
 Snippet emit(const Launch& launch, const Way& way) {
   const bool ulysses = way.strategy == "ulysses";
   Snippet snippet{.says = {.seq = true,
@@ -105,10 +115,11 @@ Snippet emit(const Launch& launch, const Way& way) {
                               .file = "ds_config.json",
                               .text = deepspeed_config(launch).dump(2) + "\n"});
     snippet.notes.push_back(
-        fmt::format("In TRL: SFTConfig(max_length={}, per_device_train_batch_size={}, "
-                    "gradient_accumulation_steps={}, gradient_checkpointing={}).",
-                    launch.problem.seq, launch.problem.batch, launch.micro_batches,
-                    python(launch.recompute.kind == Recompute::full)));
+        fmt::format("In TRL: SFTConfig(max_length={}, pad_to_multiple_of={}, "
+                    "per_device_train_batch_size={}, gradient_accumulation_steps={}, "
+                    "gradient_checkpointing={}).",
+                    launch.problem.seq, launch.context(), launch.problem.batch,
+                    launch.micro_batches, python(launch.recompute.kind == Recompute::full)));
     snippet.notes.emplace_back(
         "Load the model with attn_implementation=\"flash_attention_2\" (in TRL: "
         "model_init_kwargs): "
@@ -147,6 +158,7 @@ extern const Framework entry{
     .models = ModelKind::llm,
     .even_nodes = launcher,
     .loads_models = true,
+    .also = also,
     .emit = emit,
 };
 

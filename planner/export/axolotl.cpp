@@ -88,6 +88,7 @@ extern const Framework entry{
     .zero = {.values = stages, .source = guide},
     .recompute = {.values = none_or_full, .source = guide},
     .models = ModelKind::llm,
+    .half_attention = flash_attention,
     .loads_models = true,
     .also = also,
     .emit = emit,

@@ -23,11 +23,13 @@ inline constexpr std::array plain_and_interleaved{"1f1b"sv, "interleaved"sv};
 // Dispatchers of experts that a framework has without further packages.
 inline constexpr std::array both_dispatchers{Dispatcher::all_to_all, Dispatcher::all_gather};
 inline constexpr std::array all_gather_only{Dispatcher::all_gather};
-inline constexpr std::array all_to_all_only{Dispatcher::all_to_all};
 
 inline constexpr std::string_view transformer_engine_source =
     "https://github.com/NVIDIA/TransformerEngine/blob/main/transformer_engine/pytorch/attention/"
     "dot_product_attention/context_parallel.py";
+
+/// FlashAttention's kernels, which others call, take bf16 and fp16.
+inline constexpr std::string_view flash_attention = "https://github.com/Dao-AILab/flash-attention";
 
 /// TransformerEngine's, by its cp_comm_type. A rank holds two chunks, one from either end
 /// ("dual chunk swap"), whatever the type: sequences are a multiple of 2 x context parallel size.

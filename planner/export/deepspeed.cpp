@@ -12,7 +12,7 @@ constexpr std::array<std::string_view, 3> aliases{"deepspeed-ulysses", "alst", "
 constexpr std::string_view tutorial =
     "https://www.deepspeed.ai/tutorials/ulysses-alst-sequence-parallelism/";
 constexpr std::array<Way, 1> ways{
-    {{.name = "Ulysses", .strategy = "ulysses", .source = tutorial, .unit = 1}}};
+    {{.name = "Ulysses", .strategy = "ulysses", .source = tutorial, .unit = 1, .no_sinks = true}}};
 
 std::string program(const Launch& launch) {
   return fmt::format(
@@ -86,6 +86,7 @@ extern const Framework entry{
     .zero = {.values = stages_under_ulysses, .source = accelerate_sequence_parallelism},
     .recompute = {.values = none_or_full, .source = tutorial},
     .models = ModelKind::llm,
+    .half_attention = flash_attention,
     .loads_models = true,
     .emit = emit,
 };

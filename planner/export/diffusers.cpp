@@ -41,6 +41,11 @@ Snippet emit(const Launch& launch, const Way& way) {
   } else if (anything(launch)) {
     degrees += ", ulysses_anything=True";
   }
+  // Parts are merged by their LSE, which the default backend does not return
+  // (attention_dispatch.py, _native_attention_forward_op).
+  const std::string_view with_lse =
+      launch.attention.ring > 1 ? "pipe.transformer.set_attention_backend(\"_native_cudnn\")\n"
+                                : "";
   // On one GPU ContextParallelConfig refuses to be made.
   const bool split = launch.context() > 1;
   Snippet snippet{.says = {.dtype = true, .full_mask = true, .layers = true, .nodes = true}};
@@ -61,10 +66,10 @@ Snippet emit(const Launch& launch, const Way& way) {
                            "{}"
                            "result = pipe(os.environ[\"PROMPT\"])\n",
                            split ? "ContextParallelConfig, " : "", long_name(launch.problem.dtype),
-                           split ? fmt::format("pipe.transformer.enable_parallelism(\n"
+                           split ? fmt::format("{}pipe.transformer.enable_parallelism(\n"
                                                "    config=ContextParallelConfig({})\n"
                                                ")\n",
-                                               degrees)
+                                               with_lse, degrees)
                                  : "")});
   snippet.notes.emplace_back("MODEL and PROMPT are variables of yours.");
   note_nodes(snippet, launch);

@@ -1,9 +1,12 @@
-// MaxText: every axis of the mesh is a key. On GPUs there is one slice, so the ici_ axes multiply
-// to all devices. Load balance deals tokens out in two chunks from either end ("dual chunk swap").
+// MaxText: every axis of the mesh is two keys, ici_ within a slice, dcn_ over slices. A slice of
+// GPUs is a node. Load balance deals tokens out in two chunks from either end ("dual chunk swap").
+// Its Ulysses and USP run on TPUs alone.
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/text.hpp"
 
+#include <array>
 #include <cmath>
+#include <numeric>
 
 namespace spp::frameworks::maxtext {
 namespace {
@@ -11,8 +14,7 @@ namespace {
 constexpr std::string_view base =
     "https://github.com/AI-Hypercomputer/maxtext/blob/main/src/maxtext/configs/base.yml";
 constexpr std::array stages{0, 1, 3};
-constexpr std::array balanced_or_not{Layout::zigzag, Layout::contiguous};
-constexpr std::array<Way, 6> ways{
+constexpr std::array<Way, 4> ways{
     {{.name = "all_gather",
       .strategy = "all-gather",
       .source = base,
@@ -26,14 +28,7 @@ constexpr std::array<Way, 6> ways{
       .both = false,
       .unit = 1},
      {.name = "ring", .strategy = "zigzag-ring", .source = base, .layouts = zigzag_only, .unit = 2},
-     {.name = "ring", .strategy = "ring", .source = base, .unit = 1},
-     {.name = "ulysses", .strategy = "ulysses", .source = base, .unit = 1},
-     {.name = "usp",
-      .strategy = "usp",
-      .source = base,
-      .layouts = balanced_or_not,
-      .inner = Inner::ulysses,
-      .unit = 2}}};
+     {.name = "ring", .strategy = "ring", .source = base, .unit = 1}}};
 
 std::string_view yaml(bool value) { return value ? "true" : "false"; }
 
@@ -51,20 +46,36 @@ std::string per_device_batch(const Launch& launch) {
   return fmt::format("{}", part);
 }
 
-void add_step(Command& command, const Launch& launch) {
+/// The mesh: innermost axes fill a node first; what is left of an axis goes over nodes.
+void add_mesh(Command& command, const Launch& launch) {
+  struct MeshAxis {
+    std::string_view name;
+    int ranks = 1;
+  };
   const bool shards_weights = launch.zero == 3;
+  const std::array axes{
+      // The axis tensor_sequence cuts tokens between GEMMs, too, as Megatron's sequence
+      // parallelism.
+      MeshAxis{launch.tensor_sequence ? "tensor_sequence" : "tensor", launch.tp},
+      MeshAxis{"context", launch.context()}, MeshAxis{"fsdp", shards_weights ? launch.dp : 1},
+      MeshAxis{"data", shards_weights ? 1 : launch.dp}, MeshAxis{"pipeline", launch.pp}};
+  int left = launch.world() / launch.nodes;
+  for (const MeshAxis& axis : axes) {
+    const int inside = std::gcd(axis.ranks, left);
+    left /= inside;
+    command.add(fmt::format("ici_{}_parallelism={}", axis.name, inside));
+    if (launch.nodes > 1) {
+      command.add(fmt::format("dcn_{}_parallelism={}", axis.name, axis.ranks / inside));
+    }
+  }
+}
+
+void add_step(Command& command, const Launch& launch) {
   command.add(fmt::format("per_device_batch_size={}", per_device_batch(launch)));
-  command.add(fmt::format("ici_fsdp_parallelism={}", shards_weights ? launch.dp : 1));
-  command.add(fmt::format("ici_data_parallelism={}", shards_weights ? 1 : launch.dp));
+  add_mesh(command, launch);
   if (launch.zero == 1) {
     command.add("shard_optimizer_over_data=true");
   }
-  // The axis tensor_sequence cuts tokens between GEMMs, too, as Megatron's sequence parallelism.
-  command.add(fmt::format(
-      "{}={}",
-      launch.tensor_sequence ? "ici_tensor_sequence_parallelism" : "ici_tensor_parallelism",
-      launch.tp));
-  command.add(fmt::format("ici_pipeline_parallelism={}", launch.pp));
   if (launch.pp > 1) {
     command.add(fmt::format("num_pipeline_microbatches={}", launch.micro_batches));
     command.add(
@@ -92,8 +103,10 @@ Snippet emit(const Launch& launch, const Way& way) {
                            .offload_optimizer = true,
                            .sequence_parallel = true,
                            .no_sequence_parallel = true,
-                           .virtual_stages = launch.model != nullptr}};
+                           .virtual_stages = launch.model != nullptr,
+                           .nodes = true}};
   Command command("python3 -m maxtext.trainers.pre_train.train \"$CONFIG\"");
+  command.add("hardware=gpu").add("attention=cudnn_flash_te");
   command.add(fmt::format("max_target_length={}", launch.problem.seq));
   if (!half) {
     command.add(fmt::format("dtype={}", long_name(launch.problem.dtype)));
@@ -102,13 +115,7 @@ Snippet emit(const Launch& launch, const Way& way) {
     command.add("optimizer_memory_host_offload=true");
   }
   if (launch.context() > 1) {
-    const bool both = way.strategy == "usp";
     command.add(fmt::format("context_parallel_strategy={}", way.name));
-    command.add(
-        fmt::format("ici_context_parallelism={}", both ? launch.attention.ring : launch.context()));
-    if (both) {
-      command.add(fmt::format("ici_context_usp_ulysses_parallelism={}", launch.attention.ulysses));
-    }
     command.add(fmt::format("context_parallel_load_balance={}",
                             yaml(launch.attention.layout == Layout::zigzag)));
     command.add("packing=false");
@@ -118,10 +125,17 @@ Snippet emit(const Launch& launch, const Way& way) {
   snippet.notes.emplace_back(
       "CONFIG is a file like src/maxtext/configs/base.yml; add model_name=, run_name=, "
       "base_output_directory= and the data.");
-  if (launch.zero == 3 && launch.context() > 1) {
-    snippet.notes.emplace_back(
-        "Weights are cut over ici_fsdp_parallelism, and by MaxText's own rules for axes over the "
-        "context ranks, too.");
+  if (launch.context() > 1) {
+    snippet.notes.push_back(fmt::format(
+        "By MaxText's own rules for axes (base.yml, 'embed') weights are cut over the context "
+        "ranks, too{}.",
+        launch.zero == 3 ? "" : ", which is ZeRO 3 over them: less memory, and gathers"));
+  }
+  if (launch.nodes > 1) {
+    snippet.notes.push_back(fmt::format(
+        "Start it once on each of the {} nodes, as jax.distributed.initialize() finds them "
+        "(JAX_COORDINATOR_IP, JAX_COORDINATOR_PORT, NNODES, NODE_RANK).",
+        launch.nodes));
   }
   if (launch.recompute.kind == Recompute::none) {
     snippet.notes.emplace_back(

@@ -105,6 +105,7 @@ extern const Framework entry{
              .shard_copies = true},
     .models = ModelKind::llm,
     .unit = {.tokens = 1, .source = megatron_mappings},
+    .half_attention = transformer_engine_source,
     .writes_heads = true,
     .emit = emit,
 };

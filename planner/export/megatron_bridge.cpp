@@ -102,6 +102,7 @@ Snippet emit(const Launch& launch, const Way& way) {
     set("ddp.data_parallel_sharding_strategy",
         launch.zero == 2 ? "\"optim_grads\"" : "\"optim_grads_params\"");
     set("model.gradient_accumulation_fusion", "False");
+    set("model.init_model_with_meta_device", "True");
     set("checkpoint.ckpt_format", "\"fsdp_dtensor\"");
   }
   if (moves_optimizer(launch.offload) && can_offload_optimizer(launch)) {
@@ -141,10 +142,11 @@ extern const Framework entry{
              .expert = true,
              .kv_copies = true,
              .orders = plain_and_interleaved,
-             .dispatchers = all_to_all_only,
+             .dispatchers = both_dispatchers,
              .shard_copies = true},
     .families = families,
     .unit = {.tokens = 1, .source = megatron_mappings},
+    .half_attention = transformer_engine_source,
     .loads_models = true,
     .emit = emit,
 };

@@ -168,6 +168,9 @@ void add_megatron_model(Command& command, const Launch& launch) {
   command.add("--attention-dropout", "0").add("--hidden-dropout", "0");
   if (p.dtype != DType::fp32) {
     command.add(p.dtype == DType::bf16 ? "--bf16" : "--fp16");
+    if (p.dtype == DType::fp16) {  // under bf16 Megatron does so by itself (arguments.py)
+      command.add("--accumulate-allreduce-grads-in-fp32");
+    }
   }
 }
 
@@ -276,6 +279,8 @@ void add_megatron_zero(Command& command, const Launch& launch) {
     command.add("--data-parallel-sharding-strategy",
                 launch.zero == 2 ? "optim_grads" : "optim_grads_params");
     command.add("--no-gradient-accumulation-fusion").add("--ckpt-format", "fsdp_dtensor");
+    // Else each rank makes all of its weights before they are cut.
+    command.add("--init-model-with-meta-device");
   }
   if (launch.zero >= 1) {
     command.add("--use-distributed-optimizer");

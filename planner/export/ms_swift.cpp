@@ -12,20 +12,23 @@ constexpr std::array<std::string_view, 1> aliases{"swift"};
 constexpr std::string_view parameters =
     "https://swift.readthedocs.io/en/latest/Instruction/Command-line-parameters.html";
 constexpr std::array stages{0, 1, 2, 3};
-constexpr std::array<Way, 3> ways{
-    {{.name = "sequence_parallel_size", .strategy = "ulysses", .source = parameters, .unit = 1},
-     {.name = "sequence_parallel_size",
-      .strategy = "zigzag-ring",
-      .source = parameters,
-      .unit = 2,
-      .no_sinks = true},
-     {.name = "sequence_parallel_size",
-      .strategy = "usp",
-      .source = parameters,
-      .layouts = zigzag_only,
-      .inner = Inner::ulysses,
-      .unit = 2,
-      .no_sinks = true}}};
+constexpr std::array<Way, 3> ways{{{.name = "sequence_parallel_size",
+                                    .strategy = "ulysses",
+                                    .source = parameters,
+                                    .unit = 1,
+                                    .no_sinks = true},
+                                   {.name = "sequence_parallel_size",
+                                    .strategy = "zigzag-ring",
+                                    .source = parameters,
+                                    .unit = 2,
+                                    .no_sinks = true},
+                                   {.name = "sequence_parallel_size",
+                                    .strategy = "usp",
+                                    .source = parameters,
+                                    .layouts = zigzag_only,
+                                    .inner = Inner::ulysses,
+                                    .unit = 2,
+                                    .no_sinks = true}}};
 
 Cannot also(const SequencePlan& plan, const Problem& problem) {
   const int ulysses = std::gcd(problem.kv_heads, plan.ranks());
@@ -51,6 +54,7 @@ Snippet emit(const Launch& launch, const Way&) {
                            .nodes = true}};
   Command command("swift sft");
   command.add("--model", "\"$MODEL\"").add("--dataset", "\"$DATASET\"");
+  command.add("--tuner_type", "full");  // else lora
   command.add("--max_length", launch.problem.seq);
   command.add("--per_device_train_batch_size", launch.problem.batch);
   command.add("--gradient_accumulation_steps", launch.micro_batches);
@@ -76,7 +80,8 @@ Snippet emit(const Launch& launch, const Way&) {
   if (offloads && launch.zero == 3) {
     snippet.notes.emplace_back("zero3_offload moves the parameters to the host's memory, too.");
   }
-  snippet.notes.emplace_back("MODEL and DATASET are yours.");
+  snippet.notes.emplace_back(
+      "MODEL and DATASET are yours. Before ms-swift 4 --tuner_type is --train_type.");
   note_nodes(snippet, launch);
   return snippet;
 }
@@ -96,6 +101,7 @@ extern const Framework entry{
     .zero = {.values = stages, .source = parameters},
     .recompute = {.values = none_or_full, .source = parameters},
     .models = ModelKind::llm,
+    .half_attention = flash_attention,
     .loads_models = true,
     .also = also,
     .emit = emit,

@@ -125,6 +125,7 @@ extern const Framework entry{
     .stack = "ring-flash-attn",
     .ways = ways,
     .infers = true,
+    .half_attention = flash_attention,
     .places_ranks = true,
     .emit = emit,
 };

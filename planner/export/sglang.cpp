@@ -16,6 +16,8 @@ constexpr std::string_view linear =
     "https://github.com/sgl-project/sglang/blob/main/python/sglang/srt/layers/linear.py";
 /// By default, on the smallest GPUs (server_args.py); on those of 80 GB 8192.
 constexpr std::int64_t least_chunk = 2048;
+/// Tokens of all prompts of one batch, by default (server_args.py, max_prefill_tokens).
+constexpr std::int64_t tokens_of_batch = 16384;
 constexpr std::array striped_only{Layout::striped};
 constexpr std::array<Way, 2> ways{{{.name = "zigzag",
                                     .strategy = "all-gather",
@@ -72,6 +74,9 @@ Snippet emit(const Launch& launch, const Way& way) {
   if (const std::int64_t tokens = launch.problem.seq * launch.problem.batch;
       launch.problem.cached > 0 || tokens > least_chunk) {
     command.add("--chunked-prefill-size", tokens);
+    if (launch.problem.batch > 1 && tokens > tokens_of_batch) {
+      command.add("--max-prefill-tokens", tokens);
+    }
   }
   if (launch.nodes > 1) {
     command.add("--nnodes", launch.nodes).add("--node-rank", "\"$NODE_RANK\"");

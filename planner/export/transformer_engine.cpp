@@ -137,6 +137,7 @@ extern const Framework entry{
     .ways = ways,
     .infers = true,
     .heads = {.values = strict_heads, .source = transformer_engine_source},
+    .half_attention = transformer_engine_source,
     .places_ranks = true,
     .emit = emit,
 };

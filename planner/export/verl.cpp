@@ -9,8 +9,10 @@ namespace {
 
 constexpr std::string_view guide = "https://verl.readthedocs.io/en/latest/examples/config.html";
 constexpr std::array stages{2, 3};
-constexpr std::array<Way, 1> ways{
-    {{.name = "ulysses_sequence_parallel_size", .strategy = "ulysses", .source = guide}}};
+constexpr std::array<Way, 1> ways{{{.name = "ulysses_sequence_parallel_size",
+                                    .strategy = "ulysses",
+                                    .source = guide,
+                                    .no_sinks = true}}};
 
 Snippet emit(const Launch& launch, const Way&) {
   Snippet snippet{.says = {.seq = true,
@@ -75,6 +77,7 @@ extern const Framework entry{
     .axes = {.shard_copies = true},
     .models = ModelKind::llm,
     .even_nodes = guide,
+    .half_attention = flash_attention,
     .loads_models = true,
     .emit = emit,
 };

@@ -92,6 +92,7 @@ extern const Framework entry{
     .ways = ways,
     .infers = true,
     .heads = {.values = strict_heads, .source = readme},
+    .half_attention = flash_attention,
     .places_ranks = true,
     .emit = emit,
 };

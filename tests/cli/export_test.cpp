@@ -242,9 +242,14 @@ TEST_CASE("what a text leaves to the user is one line, and what contradicts the 
              ContainsSubstring("accelerate has no tensor parallelism beside sp_size: 2"));
   CHECK_THAT(refusal("internevo --tp 2 --ulysses 4 --zero 1" + llama8),
              ContainsSubstring("internevo has no tensor parallelism here: 2"));
-  CHECK_THAT(refusal("vllm --tp 8 --phase prefill --model mixtral-8x7b --seq 32K"),
+  CHECK_THAT(refusal("vllm --tp 8 --etp 1 --phase prefill --model mixtral-8x7b --seq 32K"),
              ContainsSubstring("vllm splits experts over tensor x sequence x data ranks, 8 here, "
                                "not over 1"));
+  const Result server = sp_plan(
+      "export --framework vllm --tp 8 --phase prefill --model mixtral-8x7b --seq 32K "
+      "--topology dgx-h100");
+  CHECK(server.code == 0);  // each expert is split over all of them, as nobody said otherwise
+  CHECK(document_of(server).at("request").at("etp") == 8);
   CHECK_THAT(refusal("vllm --tp 8 --zero 3 --phase prefill --model llama-3.1-8b --seq 32K"),
              ContainsSubstring("vllm has whole weights on every GPU, not ZeRO 3"));
 }

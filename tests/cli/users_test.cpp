@@ -403,6 +403,10 @@ TEST_CASE("models all of whose layers see a window are planned") {
   const std::string work = " --model " + file.string() + " --seq 16K --topology dgx-h100";
   const Json answer = document_of(sp_plan("plan --quiet --global-batch 8" + work));
   CHECK(answer["request"]["mask"] == "window:4096");
+  // A window may reach back to cached keys.
+  CHECK(sp_plan("simulate --heads 8 --seq 1K --cached 64K --phase fwd --mask window:4096 "
+                "--gpus 1 --topology dgx-h100")
+            .code == 0);
   check_refused(sp_plan("plan --mask window:2K" + work), 2, "--mask: window:2048: of a bare shape");
 }
 

@@ -36,6 +36,17 @@ std::vector<Gres> gpus_of(std::string_view gres) {
   return gpus;
 }
 
+/// What a job asked for on each node: "h100:8", "8" (SLURM_GPUS_PER_NODE), "gres:gpu:h100:8",
+/// "gres/gpu:8" (SLURM_TRES_PER_NODE).
+std::vector<Gres> gpus_asked_for(std::string text) {
+  for (const std::string_view before : {"gres:", "gres/"}) {
+    for (std::size_t at = text.find(before); at != std::string::npos; at = text.find(before)) {
+      text.erase(at, before.size());
+    }
+  }
+  return gpus_of(text.find("gpu:") == std::string::npos ? "gpu:" + text : text);
+}
+
 /// "a100_3g.40gb", "1g.5gb": parts of a divided GPU (MIG), by compute slices and memory.
 bool is_part(std::string_view type) {
   constexpr std::string_view digits = "0123456789";
@@ -53,6 +64,9 @@ bool is_part(std::string_view type) {
 
 /// GPUs of a node. Parts do not tell of how many GPUs they are, so with them none are counted.
 void add_gpus(const std::vector<Gres>& gpus, const Place& place, Facts& facts) {
+  if (gpus.empty()) {
+    return;
+  }
   std::int64_t count = 0;
   bool divided = false;
   for (const Gres& of_type : gpus) {
@@ -137,7 +151,9 @@ bool recognises(const Source& source) {
     return trimmed(line).starts_with("NodeName=") ||
            line.find("SLURM_JOB_NODELIST=") != std::string::npos ||
            line.find("SLURM_NODELIST=") != std::string::npos ||
-           line.find("SLURM_GPUS_ON_NODE=") != std::string::npos;
+           line.find("SLURM_GPUS_ON_NODE=") != std::string::npos ||
+           line.find("SLURM_GPUS_PER_NODE=") != std::string::npos ||
+           line.find("SLURM_TRES_PER_NODE=") != std::string::npos;
   });
 }
 
@@ -180,6 +196,11 @@ void read(const Source& source, Facts& facts) {
       } else if (const auto list = variable_in(word, "SLURM_JOB_NODELIST")) {
         facts.hosts.push_back(
             {.hosts = static_cast<int>(hosts_in(*list, to_string(place))), .place = place});
+      } else if (const auto asked = variable_in(word, "SLURM_GPUS_PER_NODE")) {
+        add_gpus(gpus_asked_for(*asked), place, facts);
+      } else if (const auto tres = variable_in(word, "SLURM_TRES_PER_NODE");
+                 tres && tres->find("gpu") != std::string::npos) {
+        add_gpus(gpus_asked_for(*tres), place, facts);
       } else if (const auto gpus = variable_in(word, "SLURM_GPUS_ON_NODE")) {
         if (const int count = leading_int(*gpus); count > 0) {
           add_gpus({{.type = "", .count = count}}, place, facts);

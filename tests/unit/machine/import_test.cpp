@@ -551,6 +551,18 @@ TEST_CASE("Slurm: nodes, their GPUs and the switches above them") {
   CHECK(m.fabric.nodes_per_leaf->value == 8);
 }
 
+TEST_CASE("Slurm: what a job asked for on each node says how many GPUs a node has") {
+  const auto job =
+      GENERATE("SLURM_GPUS_PER_NODE=h100:8", "SLURM_GPUS_PER_NODE=8",
+               "SLURM_TRES_PER_NODE=gres:gpu:h100:8", "SLURM_TRES_PER_NODE=cpu:32,gres/gpu:8");
+  INFO(job);
+  const imports::Imported imported = merge(
+      imports::read_facts({text(fmt::format("SLURM_JOB_NODELIST=n[1-4]\n{}\n", job), "job.txt")}),
+      {.gpu = "h100-80g-sxm"}, catalog());
+  CHECK(imported.nodes == 4);
+  CHECK(catalog().machine_of(imported.machine, "imported").gpus_per_node.value == 8);
+}
+
 TEST_CASE("hosts of a list are counted, and what is no list is refused") {
   CHECK(imports::hosts_in("srv[1101-1108,1110],login1", "x") == 10);
   CHECK(imports::hosts_in("rack[1-2]n[01-16]", "x") == 32);

@@ -935,6 +935,40 @@ TEST_CASE("MaxText's devices x per_device_batch_size, rounded down, are the plan
   CHECK(value == Catch::Approx(static_cast<double>(micro_batch * data) / gpus));
 }
 
+TEST_CASE("MaxText's axes fill a node, and what is left of them goes over nodes") {
+  const sim::Cluster cluster(Catalog(test::source_path("topologies")).machine("dgx-h100", "test"),
+                             4, 32);
+  Request request = test::step_request(cluster, "llama-3.1-8b", 1 << 17);
+  request.problem.mask = request.model->mask.over(request.problem.seq);
+  Candidate c = candidate_of({.strategy = "zigzag-ring", .ring = 4, .layout = Layout::zigzag});
+  c.plan.tensor = 4;
+  c.plan.data = 2;
+  c.plan.zero = 3;
+  const Exported result = exported(named("maxtext"), request, c);
+  REQUIRE(result.cannot.empty());
+  const std::string& text = result.snippet.blocks[0].text;
+  for (const char* line :
+       {"ici_tensor_sequence_parallelism=4", "dcn_tensor_sequence_parallelism=1",
+        "ici_context_parallelism=2", "dcn_context_parallelism=2", "ici_fsdp_parallelism=1",
+        "dcn_fsdp_parallelism=2", "dcn_data_parallelism=1", "hardware=gpu"}) {
+    CHECK_THAT(text, ContainsSubstring(line));
+  }
+}
+
+TEST_CASE("attention in fp32 between ranks is not asked of kernels of 16 bits") {
+  const sim::Cluster cluster(Catalog(test::source_path("topologies")).machine("dgx-h100", "test"),
+                             1, 8);
+  Request request = test::step_request(cluster, "llama-3.1-8b", 1 << 16);
+  request.problem.mask = request.model->mask.over(request.problem.seq);
+  request.problem.dtype = DType::fp32;
+  Candidate c = candidate_of({.strategy = "ulysses", .ulysses = 8});
+  c.plan.zero = 3;
+  for (const std::string_view name : {"deepspeed", "accelerate", "megatron", "ms-swift"}) {
+    INFO(name);
+    CHECK(std::ranges::count(cannot(named(name), request, c), "dtype", &Cannot::rule) == 1);
+  }
+}
+
 TEST_CASE("who starts as many processes on every node is not given nodes of unlike numbers") {
   const MachineSpec spec = Catalog(test::source_path("topologies")).machine("dgx-h100", "test");
   const auto rules_on = [&](std::string_view name, int gpus) {

@@ -162,6 +162,19 @@ TEST_CASE("stages, experts and weights send along axes of their own") {
   CHECK(sum(along(StepAxis::expert_weights, traffic).sent) > 0);
 }
 
+TEST_CASE("what waits for sums over copies on other nodes waits between nodes") {
+  const sim::Cluster nodes = nodes_of("cloud-a100-ethernet", 2);
+  Request request = step_on(nodes, "llama-3.1-8b");
+  request.problem.seq = 4096;
+  request.memory = Bytes(2'000'000'000'000);
+  request.step = {.data = 16, .global_batch = 16, .zero = 3, .zero_group = 8};
+  const Candidate c = evaluate(request, default_step(request)).candidate;
+  const Traffic traffic = lawful(request, c);
+  CHECK(along(StepAxis::weights, traffic).reach != Reach::nodes);
+  CHECK(along(StepAxis::replicas, traffic).reach == Reach::nodes);
+  CHECK(c.predicted.parts[static_cast<std::size_t>(Component::inter_comm)] > 0);
+}
+
 TEST_CASE("an oversubscribed leaf carries what leaves all its nodes") {
   MachineSpec spec = Catalog(test::source_path("topologies")).machine("dgx-h100", "test");
   spec.fabric.kind = "fat-tree";

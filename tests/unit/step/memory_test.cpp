@@ -233,6 +233,27 @@ TEST_CASE("what lies in the host's memory is not on the GPU") {
   CHECK(TinyStep().memory(plan).at(0).activations <= here.activations);
 }
 
+TEST_CASE("a stage that keeps less than two layers' activations takes no more where they move") {
+  StepPlan plan{.pipeline = 2, .micro_batch = 1, .micro_batches = 1};  // a layer each
+  const std::vector<MemoryBytes> here = TinyStep().memory(plan);
+  plan.offload = Offload::activations;
+  const std::vector<MemoryBytes> moved = TinyStep().memory(plan);
+  for (std::size_t stage = 0; stage < here.size(); ++stage) {
+    CHECK(moved[stage].activations <= here[stage].activations);
+  }
+}
+
+TEST_CASE("gradients on their way are of layers and tables that the stage has") {
+  StepPlan plan{.data = 2, .pipeline = 2, .micro_batch = 1, .micro_batches = 4, .zero = 2};
+  TinyStep tiny;
+  tiny.model.vocab = 1000;  // tables are larger than layers
+  tiny.model.layers = 4;
+  plan.pipeline = 4;
+  const std::vector<MemoryBytes> stages = tiny.memory(plan);
+  CHECK(stages[0].communication > stages[1].communication);
+  CHECK(stages[3].communication > stages[2].communication);
+}
+
 TEST_CASE("attention's buffers are in the total, which is the sum of the classes") {
   TinyStep tiny;
   const MemoryBytes without = tiny.memory(ring_of_4(0)).at(0);

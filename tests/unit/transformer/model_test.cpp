@@ -324,7 +324,8 @@ TEST_CASE("what a nested object leaves to its class is the class's default, and 
   CHECK(nested(shape + R"("qwen3", "num_key_value_heads": 8)").head_dim == 128);
   CHECK(nested(shape + R"("qwen3", "num_key_value_heads": 8, "head_dim": null)").head_dim == 80);
   CHECK(nested(shape + R"("qwen3")").kv_heads == 32);
-  CHECK(nested(shape + R"("mixtral")").kv_heads == 8);
+  CHECK(nested(shape + R"("mixtral", "num_local_experts": 8, "num_experts_per_tok": 2)").kv_heads ==
+        8);
   CHECK(nested(shape + R"("mistral", "num_key_value_heads": null)").kv_heads == 32);
   const Model mistral = nested(shape + R"("mistral")");
   CHECK(mistral.kv_heads == 8);
@@ -371,13 +372,23 @@ TEST_CASE("what a config leaves open is listed as assumed") {
         std::vector<std::string>{"untied embeddings (no tie_word_embeddings)"});
 }
 
+TEST_CASE("what makes a family's layers is no other layer where it is missing") {
+  const auto missing = [](const char* patch) {
+    return message_of<InputError>([&] { (void)llama(patch); });
+  };
+  CHECK_THAT(missing(R"({"model_type": "mixtral"})"),
+             ContainsSubstring("key 'num_local_experts' is missing"));
+  CHECK_THAT(missing(R"({"model_type": "deepseek_v3", "n_routed_experts": 256})"),
+             ContainsSubstring("key 'kv_lora_rank' is missing"));
+}
+
 TEST_CASE("embeddings are tied where neither a file nor its class says otherwise") {
   const auto tied = [](std::string_view patch) { return llama(patch).tied_embeddings; };
   CHECK(tied(R"({"model_type": "minicpm", "tie_word_embeddings": null})"));
   CHECK(tied(R"({"model_type": "cohere2", "tie_word_embeddings": null})"));
   CHECK(tied(R"({"model_type": "newcomer", "tie_word_embeddings": null})"));
   CHECK(tied(R"({"tie_word_embeddings": null, "weight_tying": true})"));
-  CHECK_FALSE(tied(R"({"model_type": "mixtral", "tie_word_embeddings": null})"));
+  CHECK_FALSE(tied(R"({"model_type": "granite", "tie_word_embeddings": null})"));
   const Model nested = read(
       fmt::format(R"({{"text_config": {}}})",
                   llama_with(R"({"model_type": "newcomer", "tie_word_embeddings": null})").dump()));
