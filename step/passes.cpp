@@ -203,7 +203,8 @@ class PassClock {
     time_.links += costs_.links->taken(axis, transfer.kind, moved(transfer));
     around_.sent.at(axis, transfer.kind) +=
         costs_.links->sent(axis, transfer.kind, moved(transfer));
-    const bool exchange = axis == StepAxis::expert && transfer.kind == CommKind::all_to_all;
+    // Most of it is in sorting tokens and counting them, whoever sends them how.
+    const bool exchange = axis == StepAxis::expert;
     host_ += (exchange ? costs_.exchange : costs_.practice->host_transfer.value).count();
     if (tensor) {
       host_ += costs_.tensor_host.count();
