@@ -12,8 +12,10 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace spp::runtime::cuda {
@@ -66,6 +68,20 @@ class DeviceCommunicator {
   [[nodiscard]] virtual std::optional<CopyWay> copies() const { return std::nullopt; }
   /// After a failure: ends what waits for peers on the device, so that streams run dry.
   virtual void abort() noexcept {}
+
+  /// `act` is called, again and again, while the host waits long for a peer's: that one may wait
+  /// for its device, which waits for what this rank holds back.
+  void when_peers_are_late(std::function<void()> act) { when_late_ = std::move(act); }
+
+ protected:
+  void peers_are_late() const {
+    if (when_late_) {
+      when_late_();
+    }
+  }
+
+ private:
+  std::function<void()> when_late_;
 };
 
 }  // namespace spp::runtime::cuda

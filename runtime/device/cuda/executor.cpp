@@ -227,7 +227,10 @@ DeviceExecutor::DeviceExecutor(const ExecutorParts& parts)
   }
 }
 
-DeviceExecutor::~DeviceExecutor() { end_all(); }
+DeviceExecutor::~DeviceExecutor() {
+  end_all();
+  parts_.communicator.when_peers_are_late({});
+}
 
 /// What is enqueued uses memory and events that go away after this.
 void DeviceExecutor::end_all() noexcept {
@@ -357,6 +360,7 @@ Execution DeviceExecutor::run() {
   Execution result;
   result.timeline.streams = parts_.schedule.streams;
   std::ranges::fill(ended_, 0);
+  parts_.communicator.when_peers_are_late([this] { gate_.open(); });
   try {
     enqueue_all(result);
     wait_for_all();
@@ -404,7 +408,9 @@ void DeviceExecutor::enqueue_all(Execution& result) {
   gate_.open();
 }
 
-/// Where streams share a queue, all ranks' calls may stand behind one gate.
+/// Where streams share a queue, all ranks' calls may stand behind one gate. (Calls may wait for a
+/// peer's gate, too, on a queue that fills: its host opens it when it has waited for this one's,
+/// when_peers_are_late.)
 std::size_t DeviceExecutor::most_behind_gate() const {
   const auto queues = static_cast<std::size_t>(hardware_queues());
   const std::size_t streams =

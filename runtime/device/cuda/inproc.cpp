@@ -90,6 +90,7 @@ InprocWorld::Post InprocCommunicator::take(Rank from, InprocWorld::PostKind kind
         return post;
       }
     }
+    peers_are_late();
     transport_.idle();
     // others may be at work
     if (const Seconds waited = std::min<Seconds>(Clock::now() - since, transport_.silence());
