@@ -250,6 +250,21 @@ void adopt_request(Arguments& arguments, const JsonView& request,
   }
 }
 
+/// A plan that was changed by hand may no longer answer the request beside it.
+void expect_batch_of(const JsonView& request, const JsonView& plan) {
+  const auto asked = request.find("global_batch");
+  if (!asked || !plan.find("micro_batch") || !plan.find("micro_batches")) {
+    return;
+  }
+  const std::int64_t batch =
+      degree_or(plan, "micro_batch") * degree_or(plan, "micro_batches") * degree_or(plan, "dp");
+  if (batch != asked->integer(1, INT64_MAX)) {
+    plan.at("micro_batches")
+        .fail(fmt::format("makes a global batch of {} sequences, and its request has {}", batch,
+                          asked->integer(1, INT64_MAX)));
+  }
+}
+
 }  // namespace
 
 void adopt_plan_file(Arguments& arguments, CostedOn software) {
@@ -284,6 +299,7 @@ void adopt_plan_file(Arguments& arguments, CostedOn software) {
              : said("phase", "prefill") ? Sequences::prompts
                                         : Sequences::trained);
   if (request) {
+    expect_batch_of(*request, plan_inside(document));
     const bool measured = arguments.has("profile");
     adopt_request(arguments, *request, given != nullptr ? "" : *file);
     if (software == CostedOn::its_stack && !measured) {

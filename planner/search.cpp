@@ -192,8 +192,9 @@ bool Search::simulate(const Ranked& r) {
                                     return go_on(took - paid) && !too_much;
                                   }};
   auto evaluation = evaluator_.evaluate(r.plan, *r.strategy, options, limit_of(result_, request_));
-  if (!evaluation || took > paid) {  // slower than the last that is shown, or given up: the rest is
-    spent_ += took - paid;           // left
+  // Slower than the last that is shown, or given up: the rest is left.
+  if (!evaluation || took > paid) {
+    spent_ += took - paid;
   }
   if (given_up_ || too_much) {
     --result_.simulated;
@@ -275,7 +276,7 @@ Candidate Search::simulated_or_bounded(const Ranked& r) {
                     r.plan, *r.strategy,
                     {.folding = &*folding,
                      .watch = [&](double done,
-                                  double) { return go_on(0) && done <= request_.most.ops; }})
+                                  double /*of*/) { return go_on(0) && done <= request_.most.ops; }})
               : std::nullopt;
   return evaluation ? std::move(evaluation->candidate)
                     : evaluator_.bounded(r.plan, *r.strategy, r.bound);

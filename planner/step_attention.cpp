@@ -256,11 +256,11 @@ std::optional<Evaluation> StepAttention::Asked::evaluation(const SequencePlan& p
     return std::nullopt;
   }
   double took = effort.ops;
-  auto found =
-      evaluator.evaluate(plan, strategy, {.folding = &folding, .watch = [&](double done, double) {
-                                            took = std::max(took, done);
-                                            return took <= most.ops;
-                                          }});
+  auto found = evaluator.evaluate(plan, strategy,
+                                  {.folding = &folding, .watch = [&](double done, double /*of*/) {
+                                     took = std::max(took, done);
+                                     return took <= most.ops;
+                                   }});
   of_.spent_ += took;
   return found;
 }

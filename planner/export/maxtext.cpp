@@ -132,10 +132,11 @@ Snippet emit(const Launch& launch, const Way& way) {
         launch.zero == 3 ? "" : ", which is ZeRO 3 over them: less memory, and gathers"));
   }
   if (launch.nodes > 1) {
-    snippet.notes.push_back(fmt::format(
-        "Start it once on each of the {} nodes, as jax.distributed.initialize() finds them "
-        "(JAX_COORDINATOR_IP, JAX_COORDINATOR_PORT, NNODES, NODE_RANK).",
-        launch.nodes));
+    snippet.notes.push_back(
+        fmt::format("Start it once on each of the {} nodes, which it finds by what "
+                    "initialize_jax_for_gpu reads "
+                    "(JAX_COORDINATOR_IP, JAX_COORDINATOR_PORT, NNODES, NODE_RANK).",
+                    launch.nodes));
   }
   if (launch.recompute.kind == Recompute::none) {
     snippet.notes.emplace_back(
@@ -169,6 +170,7 @@ extern const Framework entry{
              .orders = plain_and_interleaved,
              .layers = DealtLayers::even_stages},
     .models = ModelKind::llm,
+    .even_nodes = base,  // slices are alike
     .emit = emit,
 };
 

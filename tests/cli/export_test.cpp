@@ -2,6 +2,7 @@
 #include "base/file.hpp"
 #include "base/json.hpp"
 #include "tests/cli/program.hpp"
+#include "tests/cli/refused.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 
@@ -10,6 +11,7 @@
 
 using Catch::Matchers::ContainsSubstring;
 using spp::Json;
+using spp::test::check_refused;
 using spp::test::Result;
 using spp::test::sp_plan;
 using spp::test::TempDir;
@@ -87,6 +89,24 @@ TEST_CASE("a search that found nothing has no plan to export") {
   const Result r = sp_plan("export --framework megatron --plan " + file);
   CHECK(r.code == 2);
   CHECK_THAT(r.err, ContainsSubstring("no plan of that search fits"));
+}
+
+TEST_CASE("a plan that was changed by hand and no longer answers its request is refused") {
+  const TempDir dir;
+  const std::string file = (dir.path() / "plan.json").string();
+  REQUIRE(
+      sp_plan("plan --model llama-3.1-8b --seq 8K --topology dgx-h100 --global-batch 16 -o " + file)
+          .code == 0);
+  CHECK(sp_plan("simulate --plan " + file).code == 0);
+  Json changed = spp::read_json(file);
+  Json& plan = changed["best"]["plan"];
+  plan["micro_batches"] = plan["micro_batches"].get<int>() + 1;
+  check_refused(sp_plan("simulate --plan " + dir.write("changed.json", changed.dump()).string()), 2,
+                "sequences, and its request has 16");
+  // One without what it promises says so.
+  changed.erase("best");
+  check_refused(sp_plan("simulate --plan " + dir.write("without.json", changed.dump()).string()), 2,
+                "key 'best' is missing");
 }
 
 TEST_CASE("a plan by its degrees needs no machine") {

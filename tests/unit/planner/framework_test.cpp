@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "machine/stack.hpp"
 #include "parallel/attention/attention_mesh.hpp"
+#include "sim/thinned.hpp"
 #include "step/stages.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
@@ -916,8 +917,12 @@ TEST_CASE("TransformerEngine has sinks with a2a alone, windows without a ring") 
 TEST_CASE("MaxText's devices x per_device_batch_size, rounded down, are the plan's sequences") {
   const auto [gpus, data, micro_batch] = GENERATE(table<int, int, std::int64_t>(
       {{512, 1, 1}, {18, 6, 1}, {48, 1, 1}, {98, 2, 1}, {8, 8, 3}, {24, 8, 5}, {64, 4, 1}}));
-  const sim::Cluster cluster(Catalog(test::source_path("topologies")).machine("dgx-h100", "test"),
-                             (gpus + 7) / 8, gpus);
+  int nodes = (gpus + 7) / 8;
+  while (gpus % nodes != 0) {
+    ++nodes;
+  }
+  const MachineSpec spec = Catalog(test::source_path("topologies")).machine("dgx-h100", "test");
+  const sim::Cluster cluster(sim::evenly_filled(spec, nodes, gpus), nodes, gpus);
   Request request = test::step_request(cluster, "llama-3.1-405b", 1 << 20);
   request.problem.seq = std::int64_t{16} * 1024 * gpus;
   request.problem.mask = request.model->mask.over(request.problem.seq);
