@@ -447,6 +447,21 @@ TEST_CASE("behind a cache every kernel splits the keys of few queries") {
   CHECK(cost.attention(many) == filled);
 }
 
+TEST_CASE("half as many causal queries behind a cache are half as many tiles") {
+  const GpuSpec h100 = gpu("h100");
+  const KernelCost cost(h100);
+  const auto behind = [&](std::int64_t queries) {
+    return cost.attention({.q = TokenSet({131072, queries, 1}),
+                           .k = TokenSet({0, 131072 + queries, 1}),
+                           .q_heads = 32,
+                           .kv_heads = 8,
+                           .mask = {.kind = MaskKind::causal},
+                           .behind_cache = true});
+  };
+  CHECK(behind(64) < 0.6 * behind(128));
+  CHECK(behind(192) < behind(256));
+}
+
 TEST_CASE("layouts of equal work take equal time") {
   // Any two ranks of a zigzag ring: half of a full block. Striped: half, with or without diagonal.
   // Items of half the length pay the overhead twice.

@@ -134,6 +134,16 @@ TEST_CASE("a stack that is like one that is like a third has what both say") {
                     ContainsSubstring("like: 'snake' is like itself"));
 }
 
+TEST_CASE("in fp32 a weight has 4 bytes wherever it is held or sent, and no second copy") {
+  const StepPractice& half = default_practice();
+  const StepPractice wide = in_type(half, DType::fp32);
+  CHECK(wide.state_parameter.value == 4);
+  CHECK(wide.state_gradient.value == 4);
+  CHECK(wide.gradient_bytes.value == 4);
+  CHECK(wide.state_optimizer.value == half.state_optimizer.value - 4);
+  CHECK(in_type(half, DType::fp16).state_parameter.value == half.state_parameter.value);
+}
+
 TEST_CASE("wrong stacks are refused by key") {
   CHECK_THROWS_WITH(read([](Json& d) { d["hosts"] = 1; }), ContainsSubstring("hosts"));
   CHECK_THROWS_WITH(read([](Json& d) { d["host"]["call"]["unit"] = "GB"; }),
