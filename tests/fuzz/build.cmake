@@ -11,4 +11,4 @@ endfunction()
 run("configuring" "${CMAKE_COMMAND}" -G Ninja -S "${SOURCE}" -B "${FOLDER}" "-DCMAKE_CXX_COMPILER=${CLANG}"
   -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-g1 "-DCMAKE_CXX_FLAGS=-O1 -fsanitize=fuzzer-no-link -Wno-unknown-warning-option -w"
   "-DSPP_SANITIZE=address,integer-divide-by-zero,signed-integer-overflow,shift,bounds,float-cast-overflow" -DSPP_FUZZ_BUILD=ON)
-run("building" "${CMAKE_COMMAND}" --build "${FOLDER}" --target fuzz_all)
+run("building" "${CMAKE_COMMAND}" --build "${FOLDER}" --target fuzz)

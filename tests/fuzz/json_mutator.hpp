@@ -1,6 +1,5 @@
 // Mutations of JSON documents for libFuzzer: bytes at random hardly get past a JSON parser, so
-// values, keys, types and whole subtrees change instead; now and then bytes do, too. For targets
-// that read JSON: included by their one file, as it defines LLVMFuzzerCustomMutator.
+// values, keys, types and whole subtrees change instead; now and then bytes do, too.
 #pragma once
 
 #include "base/json.hpp"
@@ -193,11 +192,9 @@ class JsonMutator {
   std::minstd_rand random_;
 };
 
-}  // namespace spp::fuzz
-
-extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size,
-                                               std::size_t most, unsigned seed) {
-  using spp::Json;
+/// As LLVMFuzzerCustomMutator.
+inline std::size_t mutate_json(std::uint8_t* data, std::size_t size, std::size_t most,
+                               unsigned seed) {
   if (seed % 16 == 0) {
     return LLVMFuzzerMutate(data, size, most);
   }
@@ -205,7 +202,7 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
   if (document.is_discarded()) {
     return LLVMFuzzerMutate(data, size, most);
   }
-  spp::fuzz::JsonMutator(document, seed).mutate();
+  JsonMutator(document, seed).mutate();
   const std::string text = document.dump(-1, ' ', false, Json::error_handler_t::replace);
   if (text.size() > most) {
     return LLVMFuzzerMutate(data, size, most);
@@ -213,3 +210,5 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
   std::ranges::copy(text, data);
   return text.size();
 }
+
+}  // namespace spp::fuzz

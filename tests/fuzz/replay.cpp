@@ -1,5 +1,6 @@
 // Drives a fuzz target without libFuzzer: every file of the folders given, and mutations of each.
-//   fuzz_machine [--mutations N] FOLDER|FILE…
+//   fuzz TARGET [--mutations N] FOLDER|FILE…
+#include "tests/fuzz/json_mutator.hpp"
 #include "tests/fuzz/target.hpp"
 
 #include <algorithm>
@@ -13,12 +14,6 @@
 #include <string>
 #include <string_view>
 #include <vector>
-
-/// That of a target with a mutator of its own (json_mutator.hpp); else there is none.
-extern "C" __attribute__((weak)) std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data,
-                                                                     std::size_t size,
-                                                                     std::size_t most,
-                                                                     unsigned seed);
 
 namespace {
 
@@ -66,7 +61,7 @@ std::string mutated(std::string text, std::mt19937& random) {
   return text;
 }
 
-/// The same as libFuzzer's interface has it, for LLVMFuzzerCustomMutator.
+/// The same as libFuzzer's interface has it.
 std::size_t mutate(std::uint8_t* data, std::size_t size, std::size_t most, std::mt19937& random) {
   std::string text = mutated({reinterpret_cast<const char*>(data), size}, random);
   text.resize(std::min(text.size(), most));
@@ -74,19 +69,19 @@ std::size_t mutate(std::uint8_t* data, std::size_t size, std::size_t most, std::
   return text.size();
 }
 
-std::string mutated_by_target(std::string text, std::mt19937& random) {
+std::string mutated_as_json(std::string text, std::mt19937& random) {
   constexpr std::size_t growth = 4096;
   const std::size_t size = text.size();
   text.resize(size + growth);
-  text.resize(LLVMFuzzerCustomMutator(reinterpret_cast<std::uint8_t*>(text.data()), size,
-                                      text.size(), static_cast<unsigned>(random())));
+  text.resize(spp::fuzz::mutate_json(reinterpret_cast<std::uint8_t*>(text.data()), size,
+                                     text.size(), static_cast<unsigned>(random())));
   return text;
 }
 
-void feed(const std::string& text) {
+void feed(const spp::fuzz::Target& target, const std::string& text) {
   // A copy of exactly this size, so that a sanitizer sees a read beyond its end.
-  const std::vector<std::uint8_t> bytes(text.begin(), text.end());
-  LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
+  const std::vector<char> bytes(text.begin(), text.end());
+  target.feed({bytes.data(), bytes.size()});
 }
 
 }  // namespace
@@ -97,9 +92,14 @@ extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, st
 }
 
 int main(int argc, char** argv) {
+  const spp::fuzz::Target* target = argc > 1 ? spp::fuzz::find(argv[1]) : nullptr;
+  if (target == nullptr) {
+    std::fputs("the first argument names none of the targets\n", stderr);
+    return 2;
+  }
   int mutations = 0;
   std::vector<fs::path> files;
-  for (int i = 1; i < argc; ++i) {
+  for (int i = 2; i < argc; ++i) {
     const std::string_view word = argv[i];
     if (word == "--mutations" && i + 1 < argc) {
       const std::string_view count = argv[++i];
@@ -116,12 +116,12 @@ int main(int argc, char** argv) {
     const auto count = static_cast<int>(static_cast<std::size_t>(mutations) * usual /
                                         std::max(usual, text.size()));
     for (int i = 0; i <= count; ++i) {
-      const bool by_target = LLVMFuzzerCustomMutator != nullptr && i % 4 != 1;
-      const std::string input = i == 0      ? text
-                                : by_target ? mutated_by_target(text, random)
-                                            : mutated(text, random);
+      const bool as_json = target->form == spp::fuzz::Form::json && i % 4 != 1;
+      const std::string input = i == 0    ? text
+                                : as_json ? mutated_as_json(text, random)
+                                          : mutated(text, random);
       try {
-        feed(input);
+        feed(*target, input);
       } catch (const std::exception& e) {
         std::fprintf(stderr, "%s, mutation %d: %s\ninput: %s\n", file.c_str(), i, e.what(),
                      input.c_str());

@@ -1,24 +1,40 @@
 // A fuzz target: any bytes are either understood or refused with an InputError. Anything else that
 // is thrown, a crash, a sanitizer's report or a hang is a bug. What is understood is used, too.
+// All targets are one program, since each alone takes as long to compile.
 #pragma once
 
 #include "base/error.hpp"
 
 #include <unistd.h>
 
-#include <cstddef>
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <string>
 #include <string_view>
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
-
 namespace spp::fuzz {
 
-inline std::string_view text_of(const std::uint8_t* data, std::size_t size) {
-  return {reinterpret_cast<const char*>(data), size};
+/// What mutations keep: a JSON document, now and then, or nothing.
+enum class Form : std::uint8_t { bytes, json };
+
+struct Target {
+  std::string_view name;
+  Form form = Form::bytes;
+  void (*feed)(std::string_view text);
+};
+
+namespace targets {
+/// In the order of CMakeLists.txt.
+std::span<const Target* const> all();
+}  // namespace targets
+/// None: nullptr.
+inline const Target* find(std::string_view name) {
+  const auto known = targets::all();
+  const auto it = std::ranges::find(known, name, &Target::name);
+  return it != known.end() ? *it : nullptr;
 }
 
 /// Runs `act`; an InputError is an answer, too, if it says something that fits a terminal. What is

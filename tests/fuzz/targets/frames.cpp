@@ -8,10 +8,10 @@
 #include <span>
 #include <vector>
 
-using namespace spp;
-using namespace spp::runtime::tcp;
-
+namespace spp::fuzz::targets::frames {
 namespace {
+
+using namespace runtime::tcp;
 
 void use(const Frame& frame) {
   std::vector<std::byte> bytes;
@@ -35,25 +35,28 @@ void use(const Frame& frame) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  if (size == 0) {
-    return 0;
-  }
-  // The first byte says how large the pieces are, and what a stranger may send.
-  const std::size_t piece = 1 + data[0] % 64;
-  const std::size_t largest = data[0] % 2 == 0 ? largest_hello : largest_payload;
-  const std::span<const std::byte> all = std::as_bytes(std::span(data + 1, size - 1));
-  FrameReader reader(largest);
-  std::size_t held = 0;
-  for (std::size_t at = 0; at < all.size(); at += piece) {
-    reader.push(all.subspan(at, std::min(piece, all.size() - at)));
-    while (const auto frame = reader.next()) {
-      ensure(frame->payload.size() <= largest, "a payload that is too large");
-      use(*frame);
-    }
-    held = std::max(held, reader.held());
-  }
-  ensure(held <= header_bytes + largest + piece, "more is held than one frame");
-  ensure(reader.flaw() == Flaw::none || !reader.next(), "a frame after a flaw");
-  return 0;
-}
+extern const Target entry{
+    "frames", Form::bytes, [](std::string_view text) {
+      if (text.empty()) {
+        return;
+      }
+      const auto first = static_cast<unsigned char>(text[0]);
+      // The first byte says how large the pieces are, and what a stranger may send.
+      const std::size_t piece = 1 + first % 64;
+      const std::size_t largest = first % 2 == 0 ? largest_hello : largest_payload;
+      const std::span<const std::byte> all = std::as_bytes(std::span(text).subspan(1));
+      FrameReader reader(largest);
+      std::size_t held = 0;
+      for (std::size_t at = 0; at < all.size(); at += piece) {
+        reader.push(all.subspan(at, std::min(piece, all.size() - at)));
+        while (const auto frame = reader.next()) {
+          ensure(frame->payload.size() <= largest, "a payload that is too large");
+          use(*frame);
+        }
+        held = std::max(held, reader.held());
+      }
+      ensure(held <= header_bytes + largest + piece, "more is held than one frame");
+      ensure(reader.flaw() == Flaw::none || !reader.next(), "a frame after a flaw");
+    }};
+
+}  // namespace spp::fuzz::targets::frames
