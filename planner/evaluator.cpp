@@ -20,11 +20,27 @@ constexpr std::array phases{Phase::forward, Phase::backward};
 std::size_t index(Component c) { return static_cast<std::size_t>(c); }
 std::size_t index(Phase p) { return static_cast<std::size_t>(p); }
 
+/// Whether another rank has the same buffers and ops on them, on whatever links it sends: a
+/// rank that is further along an axis of symmetry, of alike ones neither at its first end nor last.
+bool is_repeated(const Schedule& schedule, Rank rank) {
+  return std::ranges::any_of(schedule.symmetry, [&](const SymmetricAxis& s) {
+    if (s.under == AxisMoves::equal) {
+      return false;
+    }
+    const std::size_t axis = schedule.mesh.find(s.axis).value();
+    const int at = schedule.mesh.coordinate(rank, axis);
+    return at > 0 && (s.under != AxisMoves::alike || at + 1 < schedule.mesh.axes()[axis].size);
+  });
+}
+
 /// What the fullest rank's memory holds while ops overlap, relative to the fullest rank's least.
 double memory_of_overlap(const Schedule& schedule, const sim::Folding& folding) {
   Bytes least{};
   Bytes taken{};
   for (const Rank rank : folding.representatives()) {
+    if (is_repeated(schedule, rank)) {
+      continue;
+    }
     const Arena arena = plan_arena(schedule.program(rank));
     least = std::max(least, arena.peak_live);
     taken = std::max(taken, arena.total());
