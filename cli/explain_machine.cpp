@@ -99,6 +99,9 @@ class Explainer {
       if (n_ > 1 && m_.intra.name.find("-mesh") != std::string::npos) {
         say("There are no switches between them: a message to one GPU uses its share of the "
             "links.");
+      } else if (n_ > 1 && m_.intra.medium == "nvlink" && m_.intra_spread > 0) {
+        say(fmt::format("Not every pair of GPUs has NVLinks: messages only within {:.0f} %.",
+                        100 * m_.intra_spread));
       } else if (n_ > 1 && m_.intra.medium == "nvlink") {
         say("Every GPU reaches every other at the full rate; no GPUs share a link.");
       }

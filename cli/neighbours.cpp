@@ -204,13 +204,26 @@ std::pair<Change, Candidate> fewest_nodes(Change change, Candidate best, Probes&
   return {std::move(change), std::move(best)};
 }
 
+/// Of a training step, the same sequences in more micro-batches.
+void add_smaller_batches(const Arguments& arguments, const Job& job, std::vector<Change>& changes) {
+  const std::int64_t asked = job.request.problem.batch;
+  const bool train = job.request.phase == StepPhase::train;
+  for (std::int64_t batch = asked / 2; arguments.has("batch") && batch >= 1; batch /= 2) {
+    Arguments smaller = arguments.with("batch", fmt::format("{}", batch));
+    if (train && asked % batch == 0 && !arguments.has("global-batch")) {
+      smaller = smaller.with("global-batch", fmt::format("{}", asked));
+    }
+    changes.push_back({kinds::saving,
+                       fmt::format("{} of {}", train ? "micro-batches" : "a batch", batch),
+                       std::move(smaller)});
+  }
+}
+
 /// The nearest first.
 std::vector<Change> changes_of(const Arguments& arguments, const Job& job) {
   std::vector<Change> changes;
   add_savings(arguments, job, changes);
-  if (arguments.has("batch") && arguments.get("batch", "") != "1") {
-    changes.push_back({kinds::saving, "micro-batches of 1", arguments.with("batch", "1")});
-  }
+  add_smaller_batches(arguments, job, changes);
   const std::vector<std::string_view> fixed = fixed_options(arguments);
   for (const std::string_view option : fixed) {
     changes.push_back(
@@ -326,6 +339,10 @@ std::vector<int> fewer_gpus(const Job& job, const Candidate& best) {
   if ((request.gpus > per_node && request.gpus % per_node != 0) || heads == HeadPolicy::pad ||
       heads == HeadPolicy::uneven) {
     numbers.push_back(next_even(request, per_node));
+    const int whole_nodes = request.gpus / per_node * per_node;
+    if (whole_nodes > 0 && whole_nodes < request.gpus && whole_nodes != numbers.back()) {
+      numbers.push_back(whole_nodes);
+    }
   }
   constexpr double much = 1.0 / 3;
   const auto part = [&](Component c) { return best.predicted.parts[static_cast<std::size_t>(c)]; };

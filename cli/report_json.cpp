@@ -61,6 +61,9 @@ Json to_json(const Prediction& p) {
     const auto part = static_cast<StepPart>(i);
     parts[std::string(spp::to_string(part))] = p.parts_s[part];
   }
+  const auto part = [&](Component c) {
+    return std::max(0.0, p.parts[static_cast<std::size_t>(c)]);
+  };
   return {{"step_s", p.step.count()},
           {"interval_s", {p.low.count(), p.high.count()}},
           {"attention_s", p.attention.count()},
@@ -74,6 +77,8 @@ Json to_json(const Prediction& p) {
           {"memory_bytes", to_json(p.memory)},
           {"memory_by_stage", std::move(stages)},
           {"parts_s", std::move(parts)},
+          {"intra_comm", part(Component::intra_comm)},
+          {"inter_comm", part(Component::inter_comm)},
           {"fits", p.fits},
           {"max_seq", p.max_seq}};
 }

@@ -262,7 +262,8 @@ std::string plan_table(const Job& job, const PlanResult& result, Seconds elapsed
                           best.padding_heads);
     }
   }
-  text += fmt::format("{} legal plans, {} simulated, in {}.\n", human_count(result.searched),
+  text += fmt::format("{} legal {}{} simulated, in {}.\n", human_count(result.searched),
+                      job.request.whole_step() ? "combinations of degrees, plans of " : "plans, ",
                       human_count(result.simulated), human(elapsed));
   if (result.unsettled > 0) {
     text += wrapped(fmt::format("{} plans that may be as good were not simulated: {}.",

@@ -75,13 +75,10 @@ void Reader::machine(MachineNeed need) {
                                             nodes, gpus, per_node, needed));
   }
   if (nodes > 1 && !spec.inter) {
-    const bool composed = args_.has("gpu") || imported_;
-    throw InputError(composed                ? "--inter"
-                     : args_.has("topology") ? "--topology"
-                                             : "--profile",
-                     fmt::format("{} nodes need a network, and {} has none; {}", nodes, spec.name,
-                                 composed ? "for example --inter ib:8x400Gb/s"
-                                          : "describe the machine with --gpu and --inter instead"));
+    throw InputError("--inter",
+                     fmt::format("{} nodes need a network, and {} has none; for example --inter "
+                                 "ib:8x400Gb/s",
+                                 nodes, spec.name));
   }
   const bool evenly = !of_each && !spec.host && !spec.device && nodes > 1 && gpus % nodes == 0 &&
                       gpus / nodes < per_node;
@@ -171,7 +168,7 @@ MachineSpec Reader::machine_spec() {
 }
 
 void Reader::machine_options_none(std::string_view because) {
-  for (const std::string_view option : {"gpu", "gpus-per-node", "intra", "inter"}) {
+  for (const std::string_view option : {"gpu", "gpus-per-node", "intra"}) {
     if (args_.has(option)) {
       throw InputError(fmt::format("--{}", option),
                        fmt::format("given together with {}, which says it already", because));
@@ -207,18 +204,28 @@ MachineSpec Reader::named_machine(const std::string& name) {
     if (!is_own_document(file)) {
       return imported_machine({std::move(file)}, catalog);
     }
-    machine_options_none(option);
-    return catalog.machine_of(*document, std::string(option));
+    return described_machine(catalog.machine_of(*document, std::string(option)), option);
   }
   std::vector<TextFile> files =
       catalog.has_machine(name) ? std::vector<TextFile>{} : files_named(name, option);
   if (!files.empty() && !(files.size() == 1 && is_own_document(files.front()))) {
     return imported_machine(std::move(files), catalog);
   }
-  machine_options_none(option);
-  return files.empty()
-             ? catalog.machine(name, option)
-             : catalog.machine_of(parse_json(files.front().text, files.front().name), name);
+  return described_machine(
+      files.empty() ? catalog.machine(name, option)
+                    : catalog.machine_of(parse_json(files.front().text, files.front().name), name),
+      option);
+}
+
+/// One that says everything itself, but perhaps for a network.
+MachineSpec Reader::described_machine(MachineSpec machine, std::string_view because) {
+  machine_options_none(because);
+  const auto network = args_.find("inter");
+  if (!network) {
+    return machine;
+  }
+  resolve("inter", *network);
+  return topologies().with_network(std::move(machine), *network, job_.assumptions);
 }
 
 MachineSpec Reader::imported_machine(std::vector<TextFile> files, const Catalog& catalog) {
@@ -255,8 +262,7 @@ MachineSpec Reader::profiled_machine() {
   assume("profile", fmt::format("{} of {}, measured on {}", p.name, p.date, p.machine.name), file);
   const auto topology = args_.find("topology");
   if (!topology) {
-    machine_options_none("--profile");
-    return p.machine;
+    return described_machine(p.machine, "--profile");
   }
   MachineSpec named = named_machine(*topology);
   const std::string name = named.name;

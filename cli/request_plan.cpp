@@ -131,7 +131,27 @@ void Reader::step_degrees() {
   resolve("zero_group", or_null(step.zero_group));
   resolve("recompute", step.recompute ? Json(to_string(*step.recompute)) : Json());
   resolve("offload", step.offload ? Json(to_string(*step.offload)) : Json());
+  if (moves_optimizer(step.offload.value_or(Offload::none))) {
+    assume_host();
+  }
   resolve("gemm_format", to_string(step.format));
+}
+
+/// What an optimizer in the host's memory asks of the host.
+void Reader::assume_host() {
+  const Request& r = request();
+  const StepPractice& practice = practice_of(r);
+  const Sourced<Seconds>& update = practice.host_update;
+  assume("host_update",
+         fmt::format("{:.2g} ns a parameter, by all CPUs of a node together",
+                     update.value.count() * 1e9),
+         update.source);
+  const double bytes = real_of(r.model->parameters()) * practice.state_optimizer.value;
+  const int nodes = r.cluster != nullptr ? r.cluster->nodes() : 1;
+  assume("host_memory",
+         fmt::format("enough; the optimizer takes {:.0f} GB of each node's at least",
+                     bytes / nodes / 1e9),
+         "not checked");
 }
 
 /// What is asked for is done, or refused: an attention call has no step around, an inference no
@@ -199,7 +219,9 @@ void Reader::guidance() {
     throw InputError("--guidance", fmt::format("'{}' is neither yes nor no", *told));
   }
   const bool guided = told ? *told == "yes" : usual;
-  if (args_.has("cfg") && !guided) {
+  const auto cfg = args_.find("cfg");
+  const int branches_apart = cfg ? static_cast<int>(parse_int(*cfg, "--cfg", 1, 2)) : 1;
+  if (branches_apart > 1 && !guided) {
     throw InputError("--cfg", fmt::format("{} is not guided{}", r.model->name,
                                           told ? "" : ", as far as is known: --guidance yes"));
   }
@@ -216,8 +238,8 @@ void Reader::guidance() {
   step.data.reset();
   step.guidance = family != nullptr && family->apart ? Guidance::apart : Guidance::batched;
   step.global_batch = 2 * r.problem.batch;
-  if (const auto cfg = args_.find("cfg")) {
-    step.data = static_cast<int>(parse_int(*cfg, "--cfg", 1, 2));
+  if (cfg) {
+    step.data = branches_apart;
   }
   resolve("guidance", "yes");
   assume("guidance",

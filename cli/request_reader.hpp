@@ -90,11 +90,13 @@ class Reader {
   MachineSpec imported_machine(std::vector<TextFile> files, const Catalog& catalog);
   std::pair<int, std::string> usual_nodes(const MachineSpec& spec) const;
   void machine_options_none(std::string_view because);
+  MachineSpec described_machine(MachineSpec machine, std::string_view because);
   MachineSpec composed_machine();
   MachineSpec profiled_machine();
   void memory(MachineSpec& machine);
   void list_constants(const MachineSpec& machine);
   void step_degrees();
+  void assume_host();
   void guidance();
   void check_idle();
   void check_degrees();

@@ -219,6 +219,7 @@ MachineSpec Catalog::machine_of(const Json& document, const std::string& where) 
     m.inter->transport = transport_at(view.at("inter").at("transport"));
   }
   complete(m, medium, where);
+  check_adapters(m, where);
   return m;
 }
 
@@ -314,6 +315,13 @@ constexpr Bandwidth ice_lake_socket_link{11e9};
 
 void fill_pcie(MachineSpec& m, Defaults& defaults) {
   const std::int64_t gpus = m.gpus_per_node.value;
+  if (gpus > 1) {
+    m.intra_spread = unmeasured_pcie_spread;
+    defaults.note("intra.spread",
+                  fmt::format("{:.0f} %: servers with the same GPUs differ nine-fold "
+                              "in an all-to-all",
+                              100 * m.intra_spread));
+  }
   m.sockets = defaults.count("sockets", gpus > gpus_per_socket && gpus % 2 == 0 ? 2 : 1);
   m.host_bridge = defaults.rate("host_bridge", m.intra.rate->value * slots_per_host_bridge, 0.25);
   if (m.sockets.value > 1) {
@@ -385,6 +393,41 @@ Bandwidth usual_socket_link(const GpuSpec& gpu, std::string_view transport) {
                                                                      : sapphire_rapids_socket_link;
 }
 
+bool is_mesh_with_holes(const GpuSpec& gpu, std::int64_t gpus) {
+  constexpr int volta = 70;
+  return gpu.compute_capability == volta && gpus > 4 && gpus <= 8;
+}
+
+void Catalog::check_adapters(const MachineSpec& machine, const std::string& where) const {
+  if (!machine.inter || machine.gpu.pcie.empty() || machine.gpu.nvlink_domain) {
+    return;
+  }
+  const Bandwidth slot = transport(machine.gpu.pcie, where).rate->value;
+  const InterSpec& inter = *machine.inter;
+  constexpr double newer = 2;  // generation of PCIe than that of which the GPU is known
+  if (inter.rate_per_nic.value > slot * (newer * static_cast<double>(inter.gpus_per_nic.value))) {
+    throw InputError(fmt::format("{}: inter.rate_per_nic", where),
+                     fmt::format("{:.4g} GB/s for {} GPU{} with a slot of {:.4g} GB/s ({}) each; "
+                                 "adapters are rated in Gb/s",
+                                 inter.rate_per_nic.value.value() / 1e9, inter.gpus_per_nic.value,
+                                 inter.gpus_per_nic.value == 1 ? "" : "s", slot.value() / 1e9,
+                                 machine.gpu.pcie));
+  }
+}
+
+MachineSpec Catalog::with_network(MachineSpec machine, const std::string& network,
+                                  std::vector<Assumption>& assumptions) const {
+  if (machine.inter) {
+    throw InputError("--inter", fmt::format("{} says its network already", machine.name));
+  }
+  Defaults defaults(assumptions);
+  machine.inter =
+      parse_inter(network, static_cast<int>(machine.gpus_per_node.value), *this, defaults);
+  complete(machine, machine.intra.medium, machine.name);
+  check_adapters(machine, "--inter");
+  return machine;
+}
+
 MachineSpec Catalog::compose(const ComposedMachine& request,
                              std::vector<Assumption>& assumptions) const {
   Defaults defaults(assumptions);
@@ -414,12 +457,20 @@ MachineSpec Catalog::compose(const ComposedMachine& request,
   if (m.intra.medium == "pcie") {
     fill_pcie(m, defaults);
   }
+  if (m.intra.medium == "nvlink" && !rate_given &&
+      is_mesh_with_holes(m.gpu, request.gpus_per_node)) {
+    m.intra_spread = mesh_with_holes_spread;
+    defaults.note("intra.spread",
+                  fmt::format("{:.0f} %: not every pair of {} {} has NVLinks", 100 * m.intra_spread,
+                              request.gpus_per_node, m.gpu.name));
+  }
   m.fabric.oversubscription.source = "default";
   if (!request.inter.empty()) {
     m.inter = parse_inter(request.inter, request.gpus_per_node, *this, defaults);
     defaults.note("fabric", m.fabric.kind);
   }
-  check(m, m.name);
+  complete(m, m.intra.medium, m.name);
+  check_adapters(m, "--inter");
   return m;
 }
 

@@ -326,6 +326,16 @@ void check(const MachineSpec& machine, std::string_view where);
 /// the GPU was sold in.
 Bandwidth usual_socket_link(const GpuSpec& gpu, std::string_view transport);
 
+/// How far off PCIe may be where nobody timed an all-to-all on it: two published servers of eight
+/// L20 each, alike in nvidia-smi topo -m, differ nine-fold in one (the sources of eight L20 in
+/// reports/corpus), from a fifth to 1.8 of a prediction.
+constexpr double unmeasured_pcie_spread = 0.8;
+/// The same of NVLinks that do not join every pair: predicted as if messages went over others'.
+constexpr double mesh_with_holes_spread = 0.8;
+/// Whether so many of these GPUs are sold as such a mesh: up to eight V100 (DGX-1); switches join
+/// sixteen.
+bool is_mesh_with_holes(const GpuSpec& gpu, std::int64_t gpus);
+
 /// Sizes beyond which a description is a typing error.
 constexpr std::int64_t most_gpus_per_node = 1024;
 constexpr std::int64_t most_gpus = 1 << 20;
@@ -371,6 +381,10 @@ class Catalog {
   /// The software that runs a plan (machine/stack.hpp).
   [[nodiscard]] StackSpec stack(const std::string& name, std::string_view where) const;
   /// A machine put together from a GPU and links; what was filled in goes to `assumptions`.
+  /// The machine, of which nobody said how its nodes are joined, with a network such as
+  /// "ib:8x400Gb/s". InputError("--inter") if the text is none, or the machine has one.
+  [[nodiscard]] MachineSpec with_network(MachineSpec machine, const std::string& network,
+                                         std::vector<Assumption>& assumptions) const;
   [[nodiscard]] MachineSpec compose(const ComposedMachine& request,
                                     std::vector<Assumption>& assumptions) const;
   /// The file of a machine or, if there is no such machine, of a GPU.
@@ -389,6 +403,8 @@ class Catalog {
   [[nodiscard]] GpuSpec gpu_at(const JsonView& view) const;
   [[nodiscard]] GpuSpec complete_gpu(const JsonView& document) const;
   [[nodiscard]] TransportSpec transport_at(const JsonView& view) const;
+  /// InputError(where) for adapters far beyond what the GPUs' slots pass: of GB/s for Gb/s.
+  void check_adapters(const MachineSpec& machine, const std::string& where) const;
   /// The files of one subfolder.
   struct Shelf {
     std::string what;                                    // "machine"

@@ -672,8 +672,13 @@ void complete(MachineSpec& machine, const std::string& claimed_medium, std::stri
     machine.intra_rate = intra.rate->value;
   }
   widen(machine.intra, machine.intra_spread);
+  if (intra.medium == "pcie") {  // past sockets, else
+    widen(machine.intra, machine.host_bridge ? machine.host_bridge->spread : 0);
+    widen(machine.intra, machine.socket_link ? machine.socket_link->spread : 0);
+  }
   if (machine.inter) {
-    widen(machine.inter->transport, machine.inter->spread);
+    widen(machine.inter->transport,
+          std::max(machine.inter->spread, machine.inter->rate_per_nic.spread));
   }
   check(machine, where);
 }

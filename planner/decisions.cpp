@@ -78,9 +78,13 @@ std::string to_string(const Alternative& a, const Prediction& winner) {
       decides = static_cast<StepPart>(i);
     }
   }
-  return fmt::format("{}, which is {}{:.1f} % slower{} ({} {} against {})", what, at_most, more,
-                     tie, words_of(decides), human(Seconds(other(decides))),
-                     human(Seconds(winner.parts_s[decides])));
+  const std::string theirs = human(Seconds(other(decides)));
+  const std::string own = human(Seconds(winner.parts_s[decides]));
+  const std::string loses = winner.parts_s[decides] <= 0 ? fmt::format("{} against none", theirs)
+                            : theirs == own ? fmt::format("{} more", human(Seconds(loss(decides))))
+                                            : fmt::format("{} against {}", theirs, own);
+  return fmt::format("{}, which is {}{:.1f} % slower{} ({} {})", what, at_most, more, tie,
+                     words_of(decides), loses);
 }
 
 bool is_other_kind(const SequencePlan& plan, const SequencePlan& winner) {

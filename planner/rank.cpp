@@ -183,23 +183,26 @@ std::string reason_alone(const Request& request, const PlanResult& result) {
 }  // namespace
 
 bool within_reach(const Prediction& a, const Prediction& b, const ComponentSeconds& spreads) {
-  constexpr double least = 0.005;  // of the step: below what any run repeats to
   double variance = variance_of_measurements(a.measured, b.measured);
   ComponentSeconds apart{};
   for (std::size_t i = 0; i < components; ++i) {
     apart[i] = (a.parts[i] - b.parts[i]) * spreads[i];
   }
   constexpr auto attention = static_cast<std::size_t>(Component::attention);
+  constexpr auto gemm = static_cast<std::size_t>(Component::gemm);
   constexpr auto bubble = static_cast<std::size_t>(Component::bubble);
-  if (spreads[bubble] == spreads[attention]) {  // waiting for others' attention errs with it
-    apart[attention] += std::exchange(apart[bubble], 0);
+  // Waiting for others' kernels errs with these.
+  for (const std::size_t waited_for : {attention, gemm}) {
+    if (spreads[bubble] == spreads[waited_for]) {
+      apart[waited_for] += std::exchange(apart[bubble], 0);
+    }
   }
   for (const double seconds : apart) {
     variance += seconds * seconds;
   }
   const double difference = std::abs(a.step.count() - b.step.count());
   return difference <=
-         std::max(std::sqrt(variance), least * std::min(a.step.count(), b.step.count()));
+         std::max(std::sqrt(variance), least_gain * std::min(a.step.count(), b.step.count()));
 }
 
 void rank(PlanResult& result, const Request& request, const ComponentSeconds& spreads) {

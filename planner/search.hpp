@@ -8,6 +8,8 @@ namespace spp {
 /// A plan this much slower than the fastest is not recommended, however simple it is. Searches find
 /// all that are nearer, so that which plans tie does not depend on how many are shown.
 constexpr double most_slower = 0.1;
+/// Of a step: below what any run repeats to.
+constexpr double least_gain = 0.005;
 
 /// Whether the constants' spreads and the errors of measured blocks allow that `a` is not slower
 /// than `b` after all. Plans share their constants, so an error moves both: only the difference of

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace spp {
 namespace {
@@ -370,11 +371,12 @@ StepEvaluation StepEvaluator::timed(const StepPlan& plan, std::vector<MemoryByte
   const double inter = cluster.nodes() > 1
                            ? std::max(transfers, spread_of(cluster.transport(sim::Scope::inter)))
                            : transfers;
-  double variance = part(StepPart::attention, spread) +
-                    part(StepPart::gemm, kernels_.gemm_spread()) +
-                    part(StepPart::elementwise, practice_.elementwise.spread) +
-                    part(StepPart::optimizer, practice_.optimizer.spread) +
-                    part(StepPart::launch, practice_.host_kernel.spread);
+  const double optimizer =
+      moves_optimizer(plan.offload) ? practice_.host_update.spread : practice_.optimizer.spread;
+  double variance =
+      part(StepPart::attention, spread) + part(StepPart::gemm, kernels_.gemm_spread()) +
+      part(StepPart::elementwise, practice_.elementwise.spread) +
+      part(StepPart::optimizer, optimizer) + part(StepPart::launch, practice_.host_kernel.spread);
   for (const auto& [p, across] : across_nodes(e)) {
     variance += part(p, across * inter) + part(p, (1 - across) * intra);
   }
@@ -384,7 +386,11 @@ StepEvaluation StepEvaluator::timed(const StepPlan& plan, std::vector<MemoryByte
   e.high = e.step() + off;
   e.spreads[place(Component::attention)] = spread;
   e.spreads[place(Component::gemm)] = kernels_.gemm_spread();
-  e.spreads[place(Component::elementwise)] = practice_.elementwise.spread;
+  e.spreads[place(Component::elementwise)] =
+      std::sqrt(part(StepPart::elementwise, practice_.elementwise.spread) +
+                part(StepPart::optimizer, optimizer)) /
+      std::max(parts[StepPart::elementwise] + parts[StepPart::optimizer],
+               std::numeric_limits<double>::min());
   e.spreads[place(Component::launch)] = practice_.host_kernel.spread;
   e.spreads[place(Component::intra_comm)] = intra;
   e.spreads[place(Component::inter_comm)] = inter;

@@ -52,11 +52,12 @@ StepBounds::EndOfStep StepBounds::end_of_step(const StepPoint& point, const Step
     for (const int zero : zeros) {
       const bool cut = zero >= 2 && point.pipeline == 1;
       const std::int64_t updated = zero >= 1 ? part : held.all();
-      update = std::min(update, moves_optimizer(plan.offload)
-                                    ? 0
-                                    : update_time(evaluator_.kernels(), practice, updated,
-                                                  cut ? updated : held.all())
-                                          .count());
+      const Seconds takes =
+          moves_optimizer(plan.offload)
+              ? time_on_host(*request_.cluster, plan.world(), real_of(updated),
+                             practice.host_update.value)
+              : update_time(evaluator_.kernels(), practice, updated, cut ? updated : held.all());
+      update = std::min(update, takes.count());
       const double gradients = practice.gradient_bytes.value;
       const ParameterBytes parameters =
           parameter_bytes(held, plan.format, StepKind::train, practice);
@@ -82,11 +83,16 @@ const StepBounds::WeightRates& StepBounds::weight_rates(const StepPlan& plan) {
   const auto [at, fresh] = weight_rates_.try_emplace(
       {plan.tensor, plan.sequence(), plan.data, plan.pipeline, plan.expert, plan.expert_tensor});
   if (fresh) {
-    const StepLinks links = common_.links(plan);
+    const std::vector<StepPlan> placed = in_open_orders(plan);
     const auto rate = [&](CommKind kind) {
       constexpr std::int64_t large = std::int64_t{1} << 40;
       const auto of = [&](StepAxis axis) {
-        return links.collective(axis, kind, Bytes(large)).count() / large;
+        double least = std::numeric_limits<double>::infinity();
+        for (const StepPlan& p : placed) {
+          least = std::min(least,
+                           common_.links(p).collective(axis, kind, Bytes(large)).count() / large);
+        }
+        return least;
       };
       return MovedRate{.dense = of(StepAxis::weights), .experts = of(StepAxis::expert_weights)};
     };
@@ -95,6 +101,15 @@ const StepBounds::WeightRates& StepBounds::weight_rates(const StepPlan& plan) {
                   .gather = rate(CommKind::all_gather)};
   }
   return at->second;
+}
+
+std::vector<StepPlan> StepBounds::in_open_orders(const StepPlan& plan) const {
+  std::vector<StepPlan> placed{plan};
+  if (leaves_rank_order_open(request_, plan.sequence())) {
+    placed.push_back(plan);
+    placed.back().attention.rank_order = RankOrder::cyclic;
+  }
+  return placed;
 }
 
 void StepBounds::bound_time(StepPoint& point, const StepPlan& plan, const LayersCost& cost,
@@ -292,24 +307,28 @@ const StepBounds::LayersCost& StepBounds::layers_cost(const StepPoint& point,
   return at->second;
 }
 
-StepBounds::LayersCost StepBounds::worked_out(StepPlan plan) {
-  plan.data = plan.pipeline = plan.virtual_stages = 1;  // a layer does not know of them
-  const StepLinks links = common_.links(plan);
+StepBounds::LayersCost StepBounds::worked_out(const StepPlan& plan) {
+  const std::vector<StepPlan> placed = in_open_orders(plan);  // of all GPUs of the question
   const LocalTokens local = local_tokens(common_.request(), plan, request_.problem.seq);
   const ModelLayers& layers = common_.layers(plan.to_experts);
   const ByLayer<HeldWeights>& weights = common_.weights(plan);
   LayersCost all;
-  all.kinds.resize(layers.runs.size());
-  for (std::size_t r = 0; r < (train_ ? recomputations.size() : 1); ++r) {
-    plan.recompute = recomputation_of(request_, recomputations.at(r));
-    const ByLayer<LayerPasses>& passes = common_.passes(plan, local, links);
-    const ByLayer<LayerBytes>& bytes = common_.bytes(plan, local);
-    for (std::size_t k = 0; k < all.kinds.size(); ++k) {
-      add_passes(all.kinds[k], r, passes.kinds[k], bytes.kinds[k]);
-      all.kinds[k].weights = weights.kinds[k];
+  all.kinds.assign(layers.runs.size(), unbounded());
+  all.first = all.last = unbounded();
+  for (StepPlan p : placed) {
+    p.data = p.pipeline = p.virtual_stages = 1;  // a layer does not know of them
+    const StepLinks links = common_.links(p);
+    for (std::size_t r = 0; r < (train_ ? recomputations.size() : 1); ++r) {
+      p.recompute = recomputation_of(request_, recomputations.at(r));
+      const ByLayer<LayerPasses>& passes = common_.passes(p, local, links);
+      const ByLayer<LayerBytes>& bytes = common_.bytes(p, local);
+      for (std::size_t k = 0; k < all.kinds.size(); ++k) {
+        add_passes(all.kinds[k], r, passes.kinds[k], bytes.kinds[k]);
+        all.kinds[k].weights = weights.kinds[k];
+      }
+      add_passes(all.first, r, passes.first, bytes.first);
+      add_passes(all.last, r, passes.last, bytes.last);
     }
-    add_passes(all.first, r, passes.first, bytes.first);
-    add_passes(all.last, r, passes.last, bytes.last);
   }
   all.first.weights = weights.first;
   all.last.weights = weights.last;
@@ -337,22 +356,35 @@ StepBounds::LayersCost StepBounds::worked_out(StepPlan plan) {
   return all;
 }
 
+StepBounds::LayerCost StepBounds::unbounded() const {
+  constexpr double infinite = std::numeric_limits<double>::infinity();
+  LayerCost cost{.forward = infinite, .forward_issued = infinite};
+  if (train_) {
+    cost.backward.fill(infinite);
+    cost.backward_issued.fill(infinite);
+  }
+  return cost;
+}
+
 void StepBounds::add_passes(LayerCost& cost, std::size_t r, const LayerPasses& passes,
                             const LayerBytes& bytes) const {
   const auto seconds = [](const PassAround& pass) {  // the host's may hide behind attention
     return pass.time.total() - pass.time.parts[StepPart::launch];
   };
   const auto issued = [&](const PassAround& pass) { return std::max(seconds(pass), pass.host); };
-  cost.forward = seconds(passes.forward);
-  cost.forward_issued = issued(passes.forward);
-  cost.standing = passes.forward.time.total();
-  cost.host = passes.forward.host;
+  const auto lower = [](double& bound, double to) { bound = std::min(bound, to); };
+  lower(cost.forward, seconds(passes.forward));
+  lower(cost.forward_issued, issued(passes.forward));
+  double standing = passes.forward.time.total();
+  double host = passes.forward.host;
   if (train_) {
-    cost.backward.at(r) = seconds(passes.again) + seconds(passes.backward);
-    cost.backward_issued.at(r) = issued(passes.again) + issued(passes.backward);
-    cost.standing += passes.backward.time.total();
-    cost.host += passes.backward.host;
+    lower(cost.backward.at(r), seconds(passes.again) + seconds(passes.backward));
+    lower(cost.backward_issued.at(r), issued(passes.again) + issued(passes.backward));
+    standing += passes.backward.time.total();
+    host += passes.backward.host;
   }
+  cost.standing = std::max(cost.standing, standing);
+  cost.host = std::max(cost.host, host);
   cost.kept.at(r) = bytes.kept;
   cost.working.at(r) = bytes.working;
   cost.cached = bytes.cached;

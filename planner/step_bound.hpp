@@ -34,13 +34,14 @@ class StepBounds {
   /// Both must outlive this.
   StepBounds(const Request& request, StepEvaluator& evaluator);
 
-  /// Of one micro-batch on one rank.
+  /// Of one micro-batch on one rank, however ranks are placed where that is open: at least.
   struct LayerCost {
     double forward = 0;                // seconds, without attention over the sequence and the host
     std::array<double, 3> backward{};  // by Recompute
     double forward_issued = 0;         // the same, or what the host takes
     std::array<double, 3> backward_issued{};
-    /// Of both, nothing again: what kernels take and stand, and what the host takes to issue them.
+    /// Of both, nothing again, at most: what kernels take and stand, and what the host takes to
+    /// issue them.
     double standing = 0, host = 0;
     std::array<double, 3> kept{};  // bytes
     std::array<double, 3> working{};
@@ -129,7 +130,11 @@ class StepBounds {
                                  const HeldWeights& held) const;
   const std::vector<StageKinds>& stage_kinds(const StepPlan& plan);
   const LayersCost& layers_cost(const StepPoint& point, const StepPlan& plan);
-  [[nodiscard]] LayersCost worked_out(StepPlan plan);
+  [[nodiscard]] LayersCost worked_out(const StepPlan& plan);
+  /// The plan on block ranks, and on cyclic ones where attention may choose these.
+  [[nodiscard]] std::vector<StepPlan> in_open_orders(const StepPlan& plan) const;
+  /// No bound yet.
+  [[nodiscard]] LayerCost unbounded() const;
   /// With recomputation `r`.
   void add_passes(LayerCost& cost, std::size_t r, const LayerPasses& passes,
                   const LayerBytes& bytes) const;

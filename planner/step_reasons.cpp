@@ -60,7 +60,8 @@ class Reasons {
     if (at == trials_.found().end()) {
       return {};
     }
-    const StepPoint chosen = trials_.points()[at->point];
+    const std::size_t point = at->point;
+    const StepPoint chosen = trials_.points()[point];
     std::vector<DegreeAxis> decided(degree_axes.begin(), degree_axes.end());
     // Of an inference micro-batches follow from the rest, of guidance sequences, too.
     std::erase_if(decided, [&](const DegreeAxis& axis) {
@@ -79,6 +80,9 @@ class Reasons {
       if (const auto best = alternative(axis, chosen, winner.predicted)) {
         decisions.push_back(to_string(*best, winner.predicted));
       }
+    }
+    if (const auto stage = zero_alternative(point, winner)) {
+      decisions.push_back(to_string(*stage, winner.predicted));
     }
     return decisions;
   }
@@ -112,12 +116,40 @@ class Reasons {
                     .other = value_text(axis, value),
                     .by_memory = trials_.by_memory()};
       fill(a, axis, value, chosen, winner);
-      const bool known = a.best.has_value() || a.beyond > Bytes(0);
-      const bool nearer =
-          !nearest || (a.best && (!nearest->best || comes_nearer(*a.best, *nearest->best)));
-      if (known && nearer) {
-        nearest = std::move(a);
+      keep_nearer(nearest, std::move(a));
+    }
+    return nearest;
+  }
+  void keep_nearer(std::optional<Alternative>& nearest, Alternative a) const {
+    const bool known = a.best.has_value() || a.beyond > Bytes(0);
+    const bool nearer =
+        !nearest || (a.best && (!nearest->best || comes_nearer(*a.best, *nearest->best)));
+    if (known && nearer) {
+      nearest = std::move(a);
+    }
+  }
+
+  /// The same plan with the ZeRO stages next to its own, where there is a choice.
+  std::optional<Alternative> zero_alternative(std::size_t point, const Candidate& winner) {
+    if (request_.phase != StepPhase::train || request_.step.zero) {
+      return std::nullopt;
+    }
+    const std::vector<int> stages = zero_stages(request_, trials_.points()[point]);
+    std::optional<Alternative> nearest;
+    for (const int stage : neighbours(std::span<const int>(stages), winner.plan.zero)) {
+      StepPlan plan = winner.plan;
+      plan.zero = stage;
+      const StepEvaluation e = trials_.evaluate_anyway(point, plan);
+      Alternative a{.chosen = fmt::format("ZeRO {}", winner.plan.zero),
+                    .other = fmt::format("{}", stage),
+                    .by_memory = trials_.by_memory()};
+      if (e.fits) {
+        a.best = trials_.evaluator().candidate(e).predicted;
+        a.tie = !trials_.by_memory() && within_reach(winner.predicted, *a.best, e.spreads);
+      } else {
+        a.beyond = fullest(e.memory).tensors() - request_.memory;
       }
+      keep_nearer(nearest, std::move(a));
     }
     return nearest;
   }

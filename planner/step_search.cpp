@@ -29,9 +29,6 @@ struct Entry {
   Bytes memory{};
 };
 
-/// Of a step: below what any run repeats to.
-constexpr double least_gain = 0.005;
-
 class StepSearch {
  public:
   StepSearch(const Request& request, const Watch& watch)

@@ -442,6 +442,11 @@ StepPlan plan_around_attention(const Request& request, const StepPoint& point, i
   return plan_of(request, point, around, zero);
 }
 
+bool leaves_rank_order_open(const Request& request, int sequence) {
+  return !request.fixed.rank_order && sequence == request.gpus && request.cluster->nodes() > 1 &&
+         why_not(RankOrder::cyclic, *request.cluster, sequence).legal();
+}
+
 AttentionQuestion attention_of(const Request& request, const StepPoint& point) {
   AttentionQuestion question = attention_question(
       request, plan_of(request, point, {.ring = point.sequence}, 0), request.problem);
@@ -449,9 +454,8 @@ AttentionQuestion attention_of(const Request& request, const StepPoint& point) {
       !splits_linear_heads(*request.model, point.tensor, point.sequence)) {
     question.request.fixed.layout = Layout::contiguous;  // of which alone states are handed on
   }
-  const bool all = point.sequence == request.gpus;
-  if (!all && !question.request.fixed.rank_order) {
-    question.request.fixed.rank_order = RankOrder::block;  // of one axis among others
+  if (!question.request.fixed.rank_order && !leaves_rank_order_open(request, point.sequence)) {
+    question.request.fixed.rank_order = RankOrder::block;
   }
   return question;
 }

@@ -73,6 +73,9 @@ StepPlan plan_of(const Request& request, const StepPoint& point, const SequenceP
                  int zero);
 /// With attention as what is known around it wants it: tokens as they come.
 StepPlan plan_around_attention(const Request& request, const StepPoint& point, int zero);
+/// Whether ranks may be dealt out to nodes, too: where attention is over all of the GPUs, since
+/// theirs is one axis among others else.
+bool leaves_rank_order_open(const Request& request, int sequence);
 /// The question of a point's attention.
 AttentionQuestion attention_of(const Request& request, const StepPoint& point);
 

@@ -99,7 +99,7 @@ void StepTrials::evaluate(std::size_t i, const SequencePlan& attention) {
     lower_fits = lower_fits || zero > 0;
     spent_ += ops_of(point);
     Found found(evaluator_.timed(plan, std::move(memory)), i, prompts_of(point));
-    if (!best || by_memory() || found.seconds < best->seconds) {
+    if (!best || by_memory() || found.seconds < best->seconds * (1 - least_gain)) {
       best = std::move(found);
     }
   }

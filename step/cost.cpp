@@ -238,9 +238,8 @@ class StepClock {
                        real_of(weights.experts) / real_of(plan_.expert_replicas()),
                    practice_.host_add.value);
   }
-  /// Seconds in which all CPUs of a node work on so many numbers of each of its ranks.
   [[nodiscard]] double on_host(double numbers, Seconds each) const {
-    return std::min(plan_.world(), request_.cluster->gpus_per_node()) * numbers * each.count();
+    return time_on_host(*request_.cluster, plan_.world(), numbers, each).count();
   }
 
   /// FSDP: weights come and go layer by layer in every micro-batch.

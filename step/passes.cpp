@@ -323,6 +323,10 @@ Seconds adding_time(const KernelCost& kernels, const StepPractice& practice, DTy
   return kernels.memory_bound(Bytes(std::llround(bytes * static_cast<double>(weights))));
 }
 
+Seconds time_on_host(const sim::Cluster& cluster, int world, double numbers, Seconds each) {
+  return std::min(world, cluster.gpus_per_node()) * numbers * each;
+}
+
 Seconds update_time(const KernelCost& kernels, const StepPractice& practice, std::int64_t updated,
                     std::int64_t gradients) {
   constexpr std::int64_t norm = 4;            // of a gradient in fp32, read

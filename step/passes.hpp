@@ -112,6 +112,9 @@ Seconds adding_time(const KernelCost& kernels, const StepPractice& practice, DTy
 Seconds update_time(const KernelCost& kernels, const StepPractice& practice, std::int64_t updated,
                     std::int64_t gradients);
 
+/// In which all CPUs of a node work on so many numbers of each of its ranks, of `world`.
+Seconds time_on_host(const sim::Cluster& cluster, int world, double numbers, Seconds each);
+
 PassAround pass_around(std::span<const LayerOp> ops, const PassCosts& costs);
 
 }  // namespace spp

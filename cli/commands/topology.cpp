@@ -159,8 +159,10 @@ void print(const Shown& shown, bool checked, const std::string& drawing, Output&
   });
 }
 
-void show_machine(const std::string& name, bool checked, const std::string& drawing,
-                  Output& output) {
+/// `arguments`: of what is checked; nullptr: it is shown.
+void show_machine(const std::string& name, const Arguments* arguments, Output& output) {
+  const bool checked = arguments != nullptr;
+  const std::string drawing = checked ? arguments->get("draw", "") : "";
   const Catalog catalog = topologies();
   const std::filesystem::path file = catalog.file_of(name, "topology");
   std::error_code ec;
@@ -176,6 +178,16 @@ void show_machine(const std::string& name, bool checked, const std::string& draw
     return;
   }
   MachineSpec machine = catalog.machine(name, "topology");
+  for (const std::string_view option : {"gpu", "gpus-per-node"}) {
+    if (checked && arguments->has(option)) {
+      throw InputError(fmt::format("--{}", option), fmt::format("{} says it already", name));
+    }
+  }
+  if (checked && arguments->has("inter")) {
+    std::vector<Assumption> filled;
+    machine = catalog.with_network(std::move(machine), arguments->get("inter", ""), filled);
+    machine.assumptions.insert(machine.assumptions.end(), filled.begin(), filled.end());
+  }
   GpuSpec gpu = machine.gpu;
   print({.file = shown_path(file), .machine = std::move(machine), .gpu = std::move(gpu)}, checked,
         drawing, output);
@@ -202,12 +214,12 @@ void check_one(const std::string& name, const Arguments& arguments, Output& outp
     const bool known = catalog.has_machine(name) || std::ranges::find(gpus, name) != gpus.end();
     const bool is_file =
         !known && name.find('/') == std::string::npos && name.find('.') != std::string::npos;
-    show_machine(is_file ? "./" + name : name, true, drawing, output);
+    show_machine(is_file ? "./" + name : name, &arguments, output);
     return;
   }
   TextFile file{.name = name, .text = read_text_file(name, "")};
   if (is_own_document(file)) {
-    show_machine(name.find('/') == std::string::npos ? "./" + name : name, true, drawing, output);
+    show_machine(name.find('/') == std::string::npos ? "./" + name : name, &arguments, output);
     return;
   }
   ImportedMachine imported = import_machine({std::move(file)}, merge_options(arguments), catalog);
@@ -277,7 +289,7 @@ void topology_command(const Arguments& arguments, Output& output) {
   if (action == "list") {
     list_machines(output);
   } else if (action == "show") {
-    show_machine(words[1], false, "", output);
+    show_machine(words[1], nullptr, output);
   } else if (action == "check") {
     check_one(words[1], arguments, output);
   } else {

@@ -91,6 +91,7 @@ struct CardFact {
   std::string transport;  // "ib", "roce", "ethernet", "efa", "slingshot"; "": not said
   bool up = true;
   Place place;
+  std::optional<Bandwidth> slot = {};  // what its PCIe link passes, if that is said
 };
 
 /// `nvidia-smi topo -p2p`: pairs that can, and cannot, write into each other's memory.

@@ -8,16 +8,29 @@
 #include "machine/import/draft.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 namespace spp::imports {
 namespace {
 
-/// Two published servers of eight L20 each, alike in nvidia-smi topo -m, differ nine-fold in an
-/// all-to-all (the sources of eight L20 in reports/corpus): from a fifth to 1.8 of a prediction.
-constexpr double unknown_pcie_spread = 0.8;
-constexpr double mesh_with_holes_spread = 0.8;
-constexpr int most_nvlinks = 18;  // of a GPU (H100, B200)
+/// NVLinks of a GPU, by generation (NVIDIA's architecture white papers and product briefs): boards
+/// with PCIe have them for bridges. None: Ada's, and Blackwell's workstation cards.
+int most_nvlinks(const GpuSpec& gpu) {
+  switch (gpu.compute_capability) {
+    case 70:
+      return 6;
+    case 80:
+      return 12;
+    case 86:
+      return 4;
+    case 89:
+    case 120:
+      return 0;
+    default:
+      return 18;
+  }
+}
 
 /// One direction of one NVLink (NVIDIA's architecture white papers and product briefs).
 Bandwidth nvlink_rate(const GpuSpec& gpu) {
@@ -66,7 +79,7 @@ struct Nvlinks {
 };
 
 Nvlinks nvlinks_of(const Layout& layout) {
-  Nvlinks n{.least = most_nvlinks, .place = layout.place};
+  Nvlinks n{.least = std::numeric_limits<int>::max(), .place = layout.place};
   const auto joined = [&](int a, int b) {
     return layout.between[static_cast<std::size_t>(a)][static_cast<std::size_t>(b)].way ==
            Way::nvlink;
@@ -127,12 +140,16 @@ void put_rate(Draft& d, Bandwidth rate, const TransportSpec& transport, const st
 void put_nvlink(Draft& d, const Nvlinks& n) {
   const int peers = d.gpus - 1;
   const std::string source = to_string(n.place);
-  if (n.most > most_nvlinks) {
-    throw InputError(source, fmt::format("NV{} between GPUs: none has more than {} NVLinks", n.most,
-                                         most_nvlinks));
+  const int has = most_nvlinks(d.gpu);
+  if (n.most > has) {
+    throw InputError(
+        source,
+        fmt::format("NV{} between GPUs, but {} has {}; --gpu says which GPU it "
+                    "is",
+                    n.most, d.gpu.name, has == 0 ? "no NVLink" : fmt::format("{} NVLinks", has)));
   }
   // One link that is down is missing at all pairs of its GPU.
-  const bool switched = n.complete && n.least * peers > most_nvlinks;
+  const bool switched = n.complete && n.least * peers > has;
   if (n.complete && n.least != n.most) {
     d.assume("intra", fmt::format("NV{} to NV{} between GPUs: the least counts", n.least, n.most),
              source);
@@ -150,7 +167,7 @@ void put_nvlink(Draft& d, const Nvlinks& n) {
     d.assume("intra",
              switched ? fmt::format("switches join the GPUs: NV{} to each of {} is more "
                                     "than {} links of a GPU",
-                                    n.least, peers, most_nvlinks)
+                                    n.least, peers, has)
                       : fmt::format("a pair with {} NVLinks", n.most),
              source);
     return;
@@ -320,7 +337,8 @@ std::string pcie_transport(Draft& d) {
   return name;
 }
 
-void put_pcie_rate(Draft& d, std::string name, double& lanes) {
+/// What slots and GPUs reach of it: the description's name, which may be an older one's.
+std::string put_pcie_rate(Draft& d, std::string name, double& lanes) {
   for (const GpuFact& fact : d.facts.gpus) {
     const std::string older = fmt::format("pcie{}", fact.pcie_generation);
     if (fact.pcie_generation > 0 && name.starts_with("pcie") && older < name.substr(0, 5) &&
@@ -341,6 +359,7 @@ void put_pcie_rate(Draft& d, std::string name, double& lanes) {
     d.document.put_intra_rate(
         d.numbers.quantity(transport.rate->value.value() * lanes / 1e9, "GB/s", d.files(), 0.1));
   }
+  return name;
 }
 
 /// How far off PCIe may be where nobody timed an all-to-all on it.
@@ -348,7 +367,7 @@ void tell_unmeasured(Draft& d) {
   if (is_all_to_all_timed(d)) {
     return;
   }
-  d.document.put_intra_spread(unknown_pcie_spread);
+  d.document.put_intra_spread(unmeasured_pcie_spread);
   constexpr std::string_view differ =
       "two published servers with the same GPUs and the same table differ nine-fold in an "
       "all-to-all";
@@ -358,38 +377,40 @@ void tell_unmeasured(Draft& d) {
                ? fmt::format("PCIe: nothing here tells how fast messages of all GPUs at once are; "
                              "{}: only within {:.0f} % (nccl-tests of alltoall and sendrecv would "
                              "tell)",
-                             differ, 100 * unknown_pcie_spread)
+                             differ, 100 * unmeasured_pcie_spread)
                : fmt::format("PCIe: measured are {}, but no all-to-all, and {} (nccl-tests of "
                              "alltoall would tell)",
                              fmt::join(timed, ", "), differ),
            d.files());
 }
 
-void put_pcie(Draft& d, const std::string& name) {
+void put_pcie(Draft& d, const std::string& best) {
   const int sockets = sockets_of(d);
   const int per_socket = d.gpus / sockets;
   const int per_switch = gpus_per_switch(d, per_socket);
-  const TransportSpec transport = d.catalog.transport(name, "intra");
   double lanes = 1;
-  put_pcie_rate(d, name, lanes);
+  const std::string name = put_pcie_rate(d, best, lanes);
+  const TransportSpec transport = d.catalog.transport(name, "intra");
   tell_unmeasured(d);
   d.document.put_sockets(d.numbers.counted(
       sockets, d.layout ? to_string(d.layout->place) : std::string("assumed: not said")));
   // A socket passes what 1.5 slots can, or the switches' uplinks, if they are fewer.
+  const double spread = is_all_to_all_timed(d) ? 0.2 : 0.5;  // what all of them pass is measured
   const double slots = per_switch > 1 ? std::min(1.5, 0.8 * per_socket / per_switch) : 1.5;
   d.document.put_host_bridge(d.numbers.assumed(
       transport.rate->value.value() * lanes * slots / 1e9, "GB/s",
       per_switch > 1 ? "uplinks of the PCIe switches of a socket, 0.8 of a slot each"
                      : "1.5 slots a socket, as four concurrent ring hops show (arXiv:2405.07719)",
-      0.5));
+      spread));
   if (sockets > 1) {
     const auto known = socket_link_of(d.facts);
     d.document.put_socket_link(
-        known ? d.numbers.quantity(known->first.value() / 1e9, "GB/s", known->second, 0.3)
+        known ? d.numbers.quantity(known->first.value() / 1e9, "GB/s", known->second,
+                                   std::min(0.3, spread))
               : d.numbers.assumed(usual_socket_link(d.gpu, name).value() / 1e9, "GB/s",
                                   "the CPU is not said; between Xeons of the GPU's time (NCCL "
                                   "2.28.9 src/graph/topo.h)",
-                                  0.5));
+                                  spread));
   }
   if (per_switch > 1) {
     d.document.put_gpus_per_pcie_switch(d.numbers.counted(per_switch, to_string(d.layout->place)));
@@ -399,7 +420,15 @@ void put_pcie(Draft& d, const std::string& name) {
 void put_nvlink_of_gpu(Draft& d, const std::string& why) {
   const TransportSpec own = d.catalog.transport(d.gpu.intra, "gpu");
   d.document.put_intra(own.name, "nvlink");
-  d.assume("intra", fmt::format("{}, as boards of {} have it: {}", own.name, d.gpu.name, why),
+  const bool holes = is_mesh_with_holes(d.gpu, d.gpus);
+  if (holes) {
+    d.document.put_intra_spread(mesh_with_holes_spread);
+  }
+  d.assume("intra",
+           fmt::format("{}, as boards of {} have it: {}{}", own.name, d.gpu.name, why,
+                       holes ? fmt::format("; not every pair has NVLinks, so only within {:.0f} %",
+                                           100 * mesh_with_holes_spread)
+                             : ""),
            fmt::format("topologies/gpus/{}.json", d.gpu.name));
 }
 

@@ -18,6 +18,8 @@ namespace spp::imports {
 namespace {
 
 constexpr double assumed_rate_spread = 0.5;
+/// Of adapters that may be RDMA's or not: a hop over RoCE is 3 to 4 times as fast as over sockets.
+constexpr double guessed_transport_spread = 0.8;
 constexpr std::size_t most_adapters = 1024;  // of a node
 
 struct Usual {
@@ -246,13 +248,18 @@ std::string to_string(const Kind& kind) {
                      kind.gigabits);
 }
 
+/// Whether its slot passes less than the port.
+bool is_held(const Adapter& a) {
+  return a.fact && a.fact->rate && a.fact->slot && *a.fact->slot < *a.fact->rate;
+}
+
 Kind kind_of(const Adapter& a) {
   Kind kind{.transport = a.fact ? a.fact->transport : ""};
   if (kind.transport.empty()) {
     kind.transport = transport_by_name(a.name);
   }
   if (a.fact && a.fact->rate) {
-    kind.gigabits = rounded(a.fact->rate->value() * 8e-9);
+    kind.gigabits = rounded((is_held(a) ? *a.fact->slot : *a.fact->rate).value() * 8e-9);
   } else if (kind.transport == "efa") {
     kind.gigabits = 100;  // docs.aws.amazon.com/AWSEC2, "Elastic Fabric Adapter"
   }
@@ -334,6 +341,12 @@ Network network_of(Draft& d, const Kind& kind, const std::vector<Adapter>& adapt
   if (rated != adapters.end()) {
     network.source = to_string(rated->fact->place);
   }
+  if (const auto held = std::ranges::find_if(adapters, is_held); held != adapters.end()) {
+    d.assume("inter.rate_per_nic",
+             fmt::format("{:.0f} Gb/s: what the PCIe link of an adapter of {:.0f} passes",
+                         network.gigabits, held->fact->rate->value() * 8e-9),
+             to_string(held->fact->place));
+  }
   if (!network.known) {
     const Usual usual = usual_rate(d);
     network.gigabits = usual.gigabits;
@@ -359,7 +372,7 @@ Network network_of(Draft& d, const Kind& kind, const std::vector<Adapter>& adapt
                          network.transport, names_of(adapters),
                          network.guessed ? fmt::format(" or Ethernet; only within {:.0f} %, unless "
                                                        "--inter says it",
-                                                       100 * assumed_rate_spread)
+                                                       100 * guessed_transport_spread)
                                          : ""),
              "assumed");
   }
@@ -383,6 +396,19 @@ void put(Draft& d, const Network& network) {
                          modelled, network.adapters, d.gpus),
              network.source);
   }
+  // What GPUs send between nodes passes their slots, whatever adapters could carry (Grace's links
+  // to GPUs are wider).
+  if (!d.gpu.pcie.empty() && !d.gpu.nvlink_domain) {
+    const double slots = d.catalog.transport(d.gpu.pcie, "gpu").rate->value.value() * 8e-9 *
+                         static_cast<double>(d.gpus) / modelled;
+    if (rate > slots) {
+      rate = slots;
+      d.assume(
+          "inter.rate_per_nic",
+          fmt::format("{:.0f} Gb/s: more does not pass the GPUs' slots ({})", rate, d.gpu.pcie),
+          source);
+    }
+  }
   const auto counted = [&](std::int64_t n) { return d.numbers.counted(n, network.source); };
   d.document.put_inter(
       {.transport = network.transport,
@@ -393,7 +419,7 @@ void put(Draft& d, const Network& network) {
                                                assumed_rate_spread),
        .gpus_per_nic = counted(d.gpus / modelled)});
   if (!network.known || network.guessed) {
-    d.document.put_inter_spread(assumed_rate_spread);
+    d.document.put_inter_spread(network.guessed ? guessed_transport_spread : assumed_rate_spread);
   }
 }
 

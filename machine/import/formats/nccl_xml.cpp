@@ -30,6 +30,7 @@ struct Device {
   std::size_t cpu = 0;
   std::vector<NvlinkFact> nvlinks;
   Place place;
+  std::optional<Bandwidth> slot;  // of an adapter: what its link passes
 };
 
 struct Found {
@@ -60,6 +61,16 @@ bool is_card(const pugi::xml_node& pci) {
 int generation_of(std::string_view speed) {
   const int rate = leading_int(speed);
   return rate == 8 ? 3 : rate == 16 ? 4 : rate == 32 ? 5 : rate == 64 ? 6 : 0;
+}
+
+/// Of PCI Express from 8 GT/s on, 128b/130b.
+std::optional<Bandwidth> slot_of(const pugi::xml_node& pci) {
+  constexpr double lane_of_generation_3 = 8e9 / 8 * 128 / 130;
+  const int generation = generation_of(attribute(pci, "link_speed"));
+  const int width = std::clamp(pci.attribute("link_width").as_int(0), 0, 32);
+  return generation == 0 || width == 0
+             ? std::nullopt
+             : std::optional(Bandwidth(lane_of_generation_3 * (1 << (generation - 3)) * width));
 }
 
 void add_gpu(const pugi::xml_node& pci, Device device, Found& found) {
@@ -95,8 +106,18 @@ void add_nets(const pugi::xml_node& nic, const Device& device, Found& found) {
     card.name = std::string(attribute(net, "name"));
     card.place = device.place;
     const int megabits = net.attribute("speed").as_int(0);
-    CardFact fact{.name = card.name, .rate = {}, .transport = "", .up = true, .place = card.place};
-    if (megabits > 0 && megabits <= most_megabits) {
+    CardFact fact{.name = card.name,
+                  .rate = {},
+                  .transport = "",
+                  .up = true,
+                  .place = card.place,
+                  .slot = device.slot};
+    if (megabits < 0 || megabits > most_megabits) {
+      throw InputError(
+          to_string(card.place),
+          fmt::format("speed=\"{}\": Mb/s of an adapter, 0 if not known", attribute(net, "speed")));
+    }
+    if (megabits > 0) {
       fact.rate = bandwidth_from(megabits, "Mb/s", to_string(card.place));
     }
     found.rates.push_back(std::move(fact));
@@ -121,7 +142,8 @@ void add_card(const pugi::xml_node& pci, const Device& device, Found& found) {
                                       : attribute(pci, "class").starts_with("0x0207") ? "ib"
                                                                                       : "",
                          .up = true,
-                         .place = card.place});
+                         .place = card.place,
+                         .slot = card.slot});
   found.cards.push_back(std::move(card));
 }
 
@@ -141,6 +163,7 @@ void walk(const pugi::xml_node& parent, const Source& source, const Device& at, 
       if (is_gpu(child)) {
         add_gpu(child, std::move(device), found);
       } else if (is_card(child)) {
+        device.slot = slot_of(child);
         add_card(child, device, found);
       } else {
         device.above.push_back(device.bus);

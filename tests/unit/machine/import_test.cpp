@@ -123,7 +123,11 @@ TEST_CASE("topo -m: a GPU with a link that is down slows switches, it does not m
     table.replace(table.find("NV17"), 4, "NV99");
   }
   CHECK_THAT(refusal({text(table)}, {.gpu = "h100"}),
-             ContainsSubstring("NV99 between GPUs: none has more than 18 NVLinks"));
+             ContainsSubstring("NV99 between GPUs, but h100-80g-sxm has 18 NVLinks; --gpu says"));
+  CHECK_THAT(refusal({sample("topo-h100.txt")}, {.gpu = "l40s"}),
+             ContainsSubstring("NV18 between GPUs, but l40s-48g has no NVLink"));
+  CHECK_THAT(refusal({sample("topo-h100.txt")}, {.gpu = "a100-80g-sxm"}),
+             ContainsSubstring("a100-80g-sxm has 12 NVLinks"));
 }
 
 TEST_CASE("topo -m: adapters near some GPUs alone are dealt out to all, which is said") {
@@ -297,6 +301,40 @@ TEST_CASE("NCCL's XML of clouds: what it does not show is assumed and said") {
   CHECK(ndv5.inter->nics.value == 8);
   CHECK(ndv5.inter->transport.name == "ib");
   CHECK_THAT(refusal({sample("azure_ndv5-topo.xml")}), ContainsSubstring("--gpu NAME"));
+}
+
+TEST_CASE("NCCL's XML: bridges and adapters pass no more than their PCIe links") {
+  const auto two_gpus = [](std::string_view gpu_speed, std::string_view card, int megabits) {
+    std::string xml = "<system version=\"1\"><cpu numaid=\"0\">";
+    for (int g = 0; g < 2; ++g) {
+      xml += fmt::format(
+          "<pci busid=\"{}\" class=\"0x030200\" link_speed=\"{}\" link_width=\"16\"><gpu "
+          "dev=\"{}\" "
+          "sm=\"89\"/></pci>",
+          g, gpu_speed, g);
+    }
+    return xml + fmt::format(
+                     "<pci busid=\"9\" class=\"0x020700\" {}><nic><net name=\"mlx5_0\" "
+                     "dev=\"0\" speed=\"{}\"/></nic></pci></cpu></system>",
+                     card, megabits);
+  };
+  constexpr std::string_view wide = "link_speed=\"16.0 GT/s PCIe\" link_width=\"16\"";
+  constexpr std::string_view narrow = "link_speed=\"8.0 GT/s PCIe\" link_width=\"8\"";
+  const auto machine = [&](std::string_view speed, std::string_view card) {
+    return machine_of({text(two_gpus(speed, card, 200'000), "a.xml")}, {.gpu = "l40s"});
+  };
+  const MachineSpec usual = machine("16.0 GT/s PCIe", wide);
+  CHECK(usual.host_bridge->value.value() == Catch::Approx(1.5 * 31.5e9));
+  CHECK(usual.inter->rate_per_nic.value == Bandwidth(25e9));
+  const MachineSpec older = machine("8.0 GT/s PCIe", wide);
+  CHECK(older.intra.name == "pcie3");
+  CHECK(older.host_bridge->value.value() == Catch::Approx(1.5 * older.intra.rate->value.value()));
+  const MachineSpec held = machine("16.0 GT/s PCIe", narrow);
+  CHECK(held.inter->rate_per_nic.value.value() == Catch::Approx(7.88e9).epsilon(0.01));
+  CHECK_THAT(assumed(held, "inter.rate_per_nic"),
+             ContainsSubstring("what the PCIe link of an adapter of 200 passes"));
+  CHECK_THAT(refusal({text(two_gpus("16.0 GT/s PCIe", wide, -5), "a.xml")}, {.gpu = "l40s"}),
+             ContainsSubstring("speed=\"-5\""));
 }
 
 TEST_CASE("NCCL's XML: graphs, broken files and deep nests are refused in a line") {

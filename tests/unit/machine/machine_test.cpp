@@ -2,6 +2,7 @@
 #include "machine/machine.hpp"
 
 #include "base/error.hpp"
+#include "machine/machine_json.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
 #include "tests/support/temp_dir.hpp"
@@ -251,8 +252,13 @@ TEST_CASE("a composed PCIe machine gets sockets and bridges") {
     CHECK(a.source == "default");
     what.push_back(a.what);
   }
-  CHECK(what == std::vector<std::string>{"sockets", "host_bridge", "socket_link",
+  CHECK(what == std::vector<std::string>{"intra.spread", "sockets", "host_bridge", "socket_link",
                                          "gpus_per_pcie_switch", "inter.nics", "fabric"});
+  for (const auto& segments : m.intra.segments) {  // as wide as that of a table without tests
+    for (const Segment& s : segments) {
+      CHECK(s.fraction.spread >= unmeasured_pcie_spread);
+    }
+  }
   // Sockets of the GPU's time: Sapphire Rapids, Ice Lake, Skylake; Ice Lake without peer-to-peer.
   const auto socket_link = [&](const char* gpu, const char* intra) {
     return catalog()
@@ -266,6 +272,28 @@ TEST_CASE("a composed PCIe machine gets sockets and bridges") {
   for (const int gpus : {1, 2, 3, 5, 7, 10}) {  // whatever the count, the parts fit
     CHECK(catalog().compose({.gpu = "l20-48g", .gpus_per_node = gpus}, assumed).sockets.value <= 2);
   }
+}
+
+TEST_CASE("eight V100 are a mesh with holes, sixteen are not") {
+  std::vector<Assumption> assumed;
+  CHECK(catalog().compose({.gpu = "v100", .gpus_per_node = 8}, assumed).intra_spread > 0);
+  CHECK(catalog().compose({.gpu = "v100", .gpus_per_node = 16}, assumed).intra_spread == 0);
+}
+
+TEST_CASE("a described machine may get a network, and what its adapters are off counts") {
+  std::vector<Assumption> assumed;
+  const MachineSpec alone = catalog().compose({.gpu = "h100", .gpus_per_node = 8}, assumed);
+  MachineSpec joined = catalog().with_network(alone, "ib:8x400Gb/s", assumed);
+  CHECK(joined.inter->rate_per_nic.value == 50.0_GBps);
+  CHECK_THAT(message_of<InputError>(
+                 [&] { (void)catalog().with_network(joined, "ib:8x400Gb/s", assumed); }),
+             ContainsSubstring("says its network already"));
+  CHECK_THAT(
+      message_of<InputError>([&] { (void)catalog().with_network(alone, "ib:8x400GB/s", assumed); }),
+      ContainsSubstring("400 GB/s for 1 GPU with a slot of 63"));
+  joined.inter->rate_per_nic.spread = 0.5;
+  complete(joined, joined.intra.medium, "test");
+  CHECK(joined.inter->transport.segments[0].back().fraction.spread >= 0.5);
 }
 
 TEST_CASE("a rate alone overrides the rate of the GPU's own links") {

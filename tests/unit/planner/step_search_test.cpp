@@ -25,6 +25,17 @@ sim::Cluster h100_nodes(int nodes) {
   return {spec, nodes, 8 * nodes};
 }
 
+std::vector<std::pair<int, SequencePlan>> pairs_of(const std::vector<int>& zeros,
+                                                   const std::vector<SequencePlan>& plans) {
+  std::vector<std::pair<int, SequencePlan>> pairs;
+  for (const int zero : zeros) {
+    for (const SequencePlan& plan : plans) {
+      pairs.emplace_back(zero, plan);
+    }
+  }
+  return pairs;
+}
+
 /// No bound lies above its plans, and what the search finds is nearly the fastest of all.
 void check_search(const Request& request) {
   const PlanResult result = plan(request);
@@ -48,8 +59,14 @@ void check_search(const Request& request) {
     if (attention.candidates.empty() || !attention.any_fits) {
       continue;
     }
-    for (const int zero : zero_stages(request, point)) {
-      const StepPlan p = plan_of(request, point, attention.candidates[0].plan.attention, zero);
+    std::vector<SequencePlan> placed{attention.candidates[0].plan.attention};
+    if (leaves_rank_order_open(request, point.sequence)) {
+      placed.push_back(placed[0]);
+      placed[1].rank_order =
+          placed[0].rank_order == RankOrder::block ? RankOrder::cyclic : RankOrder::block;
+    }
+    for (const auto& [zero, sequence] : pairs_of(zero_stages(request, point), placed)) {
+      const StepPlan p = plan_of(request, point, sequence, zero);
       const StepEvaluation e = evaluator.evaluate(p);
       INFO(short_name(p) << " mb " << p.micro_batch << " recompute " << to_string(p.recompute)
                          << " zero " << zero);
@@ -110,6 +127,25 @@ TEST_CASE("of two ways to experts the search finds what is the faster of both as
   CHECK(any.predicted.step.count() ==
         Catch::Approx(std::min(sent.predicted.step.count(), gathered.predicted.step.count()))
             .epsilon(0.005));
+}
+
+TEST_CASE("a way to experts that is the better one where ranks are dealt out to nodes stays open") {
+  const sim::Cluster cluster = h100_nodes(2);
+  Request request = step_request(cluster, "deepseek-v3.2", 65536);
+  request.phase = StepPhase::prefill;
+  request.memory = Bytes(141'000'000'000);
+  request.step.tensor = request.step.pipeline = 1;
+  check_search(request);
+  const auto fastest_of_8 = [&] {
+    double fastest = std::numeric_limits<double>::infinity();
+    for (const Candidate& c : plan(request).candidates) {
+      fastest = c.plan.expert == 8 ? std::min(fastest, c.predicted.step.count()) : fastest;
+    }
+    return fastest;
+  };
+  const double open = fastest_of_8();
+  request.step.expert = 8;
+  CHECK(open <= 1.005 * fastest_of_8());
 }
 
 TEST_CASE("what the host takes for messages to experts decides between two ways, too") {
