@@ -171,7 +171,13 @@ MeasuredTimes measured_times(const runtime::TrialResult& trial) {
   MeasuredTimes m;
   double flops = 0;
   Seconds attention{};
-  std::vector<std::array<Bytes, comm_kinds>> sent;
+  const auto all = [](const std::array<Bytes, comm_kinds>& by_kind) {
+    Bytes sum{};
+    for (const Bytes b : by_kind) {
+      sum += b;
+    }
+    return sum;
+  };
   for (const runtime::PhaseResult* phase : phases_of_trial(trial)) {
     m.all += phase->breakdown;
     for (const TimelineEvent& e : phase->timeline.events) {
@@ -180,22 +186,12 @@ MeasuredTimes measured_times(const runtime::TrialResult& trial) {
         attention += e.end - e.begin;
       }
     }
-    sent.resize(phase->sent.size());
-    for (std::size_t r = 0; r < sent.size(); ++r) {
+    if (!phase->sent.empty()) {
+      const std::array<Bytes, comm_kinds>& most = *std::ranges::max_element(phase->sent, {}, all);
       for (std::size_t k = 0; k < comm_kinds; ++k) {
-        sent[r][k] += phase->sent[r][k];
+        m.sent[k] += most[k];
       }
     }
-  }
-  const auto all = [](const std::array<Bytes, comm_kinds>& by_kind) {
-    Bytes sum{};
-    for (const Bytes b : by_kind) {
-      sum += b;
-    }
-    return sum;
-  };
-  if (!sent.empty()) {
-    m.sent = *std::ranges::max_element(sent, {}, all);
   }
   m.attention_flop_rate = attention.count() > 0 ? flops / attention.count() : 0;
   m.step = median_of(trial.samples);

@@ -37,7 +37,7 @@ struct MeasuredTimes {
   Breakdown all;
   Seconds step{}, p95{};
   double spread = 0;
-  std::array<Bytes, comm_kinds> sent{};  // by the rank that sends most
+  std::array<Bytes, comm_kinds> sent{};  // of each phase, by the rank that sends most
   double attention_flop_rate = 0;        // of attention kernels, mean over ranks, while they run
 };
 MeasuredTimes measured_times(const runtime::TrialResult& trial);
