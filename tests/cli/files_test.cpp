@@ -135,6 +135,38 @@ TEST_CASE("what is wrong in a plan's file is said of the file and its key") {
   refused("wrong.json: best.plan.layout: unknown value 'x'");
 }
 
+TEST_CASE("a plan that is none for what its request asks is refused with both") {
+  const TempDir dir;
+  const std::string call = "plan --heads 8 --head-dim 64 --seq 4K --batch 3 --gpus 2 --profile " +
+                           spp::test::source_path("tests/support/data/cpu-2x2.json").string() +
+                           " --dtype fp32 --ulysses 1 -o plan.json";
+  REQUIRE(sp_plan(call, {.folder = dir.path()}).code == 0);
+  const Json plan = spp::read_json(dir.path() / "plan.json");
+  const auto refused = [&](const std::string& message, auto change) {
+    Json wrong = plan;
+    change(wrong["request"], wrong["best"]["plan"]);
+    (void)dir.write("wrong.json", wrong.dump());
+    check_refused(sp_plan("verify --plan wrong.json", {.folder = dir.path()}), 2,
+                  "wrong.json: " + message);
+  };
+  refused("best.plan.micro_batch: makes a batch of 1 sequences, and its request has 3",
+          [](Json&, Json& best) { best["micro_batch"] = 1; });
+  refused("best.plan: has 2 ranks (ulysses x ring x tp x dp x cfg x pp), and its request has 4",
+          [](Json& request, Json&) { request["gpus"] = 4; });
+  refused("best.plan: has 1 ranks", [](Json&, Json& best) { best.erase("ring"); });
+  refused("best.plan.ulysses: is 2, and its request has 1",
+          [](Json&, Json& best) { best["ulysses"] = 2; });
+  refused("best.plan.groups.ring: is not what degrees and order of its plan make: [[0,1]]",
+          [](Json&, Json& best) { best["groups"]["ring"] = {{0, 5}}; });
+  refused("best.plan.groups: 3 is not an object", [](Json&, Json& best) { best["groups"] = 3; });
+  refused("request: unknown key 'sequence'", [](Json& request, Json&) { request["sequence"] = 1; });
+  Json without = plan;
+  without.erase("request");
+  (void)dir.write("wrong.json", without.dump());
+  check_refused(sp_plan("verify --plan wrong.json", {.folder = dir.path()}), 2,
+                "wrong.json: key 'request' is missing");
+}
+
 TEST_CASE("compare says where two results are not of one question") {
   const TempDir dir;
   const auto simulated = [&](const std::string& name, const std::string& line) {
