@@ -81,11 +81,12 @@ Json seconds_json(const std::vector<Seconds>& samples) {
   return list;
 }
 
-Json phase_json(const runtime::PhaseResult& phase,
+Json phase_json(const runtime::PhaseResult& phase, std::size_t middle,
                 const std::optional<sim::Simulation>* predicted) {
   const sim::Simulation* simulation =
       predicted != nullptr && predicted->has_value() ? &**predicted : nullptr;
   Json json = {{"median_s", median_of(phase.samples).count()},
+               {"middle_s", phase.samples[middle].count()},
                {"predicted_s", simulation != nullptr ? Json(simulation->makespan.count()) : Json()},
                {"samples_s", seconds_json(phase.samples)},
                {"attention_s", phase.breakdown.attention.count()},
@@ -194,7 +195,7 @@ MeasuredTimes measured_times(const runtime::TrialResult& trial) {
     }
   }
   m.attention_flop_rate = attention.count() > 0 ? flops / attention.count() : 0;
-  m.step = median_of(trial.samples);
+  m.step = trial.samples[trial.middle];
   m.p95 = runtime::percentile_95(trial.samples);
   m.spread = runtime::relative_spread(trial.samples);
   return m;
@@ -253,10 +254,11 @@ Json run_document(const Job& job, const RunReport& report, Seconds elapsed) {
   json["phases"] = Json::object();
   if (report.trial.forward) {
     json["phases"][to_string(report.first)] =
-        phase_json(*report.trial.forward, report.predicted ? &report.predicted->forward : nullptr);
+        phase_json(*report.trial.forward, report.trial.middle,
+                   report.predicted ? &report.predicted->forward : nullptr);
   }
   if (report.trial.backward) {
-    json["phases"]["bwd"] = phase_json(*report.trial.backward,
+    json["phases"]["bwd"] = phase_json(*report.trial.backward, report.trial.middle,
                                        report.predicted ? &report.predicted->backward : nullptr);
   }
   json["passed"] = report.trial.passed();
@@ -287,11 +289,11 @@ std::string run_table(const Job& job, const RunReport& report, const Style& styl
       return;
     }
     const Breakdown& times = phase->breakdown;
-    const Seconds median = median_of(phase->samples);
+    const Seconds measured = phase->samples[report.trial.middle];
     const Seconds predicted =
         simulation != nullptr && simulation->has_value() ? (*simulation)->makespan : Seconds(0);
-    add_row({"  " + name, human(median), predicted.count() > 0 ? human(predicted) : "-",
-             ratio_text(median, predicted), human(times.attention), human(times.gemm),
+    add_row({"  " + name, human(measured), predicted.count() > 0 ? human(predicted) : "-",
+             ratio_text(measured, predicted), human(times.attention), human(times.gemm),
              human(times.other_kernels), human(times.exposed), human(times.imbalance),
              human(times.launch_bound)});
   };

@@ -32,7 +32,7 @@ struct RunReport {
 /// "on 1 x NVIDIA H200, 8 ranks a GPU with 16 SMs each"
 std::string device_text(const DeviceReport& device);
 
-/// Adds up both phases.
+/// Adds up both phases of the iteration in the middle.
 struct MeasuredTimes {
   Breakdown all;
   Seconds step{}, p95{};
