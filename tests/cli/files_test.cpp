@@ -5,6 +5,7 @@
 #include "tests/support/paths.hpp"
 #include "tests/support/temp_dir.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 #include <string>
@@ -231,6 +232,34 @@ TEST_CASE("a simulated layer has a page, and is compared by phase") {
     CHECK(names.contains(name));
   }
   CHECK_THAT(sp_plan("report " + layer).out, ContainsSubstring("One layer on the rank that ends"));
+}
+
+TEST_CASE("compare refuses times that are none, and ops that are there twice") {
+  const TempDir dir;
+  REQUIRE(sp_plan("run --heads 2 --head-dim 8 --seq 64 --dtype fp32 --ring 2 --iters 1 --quiet "
+                  "-o run.json --trace trace.json",
+                  {.folder = dir.path()})
+              .code == 0);
+  const auto refused = [&](const std::string& file, const std::string& message, auto change) {
+    Json wrong = spp::read_json(dir.path() / file);
+    change(wrong);
+    (void)dir.write("wrong.json", wrong.dump());
+    check_refused(sp_plan("compare " + file + " wrong.json", {.folder = dir.path()}), 2,
+                  "wrong.json: " + message);
+  };
+  refused("run.json", "measured.step_s: \"x\" is not a number",
+          [](Json& run) { run["measured"]["step_s"] = "x"; });
+  refused("run.json", "measured.step_s: -1 s is less than no time",
+          [](Json& run) { run["measured"]["step_s"] = -1; });
+  const auto first_op = [](Json& trace) -> Json& {
+    Json& events = trace["traceEvents"];
+    return *std::ranges::find_if(events, [](const Json& e) { return e["ph"] == "X"; });
+  };
+  refused("trace.json", "traceEvents[", [&](Json& trace) { first_op(trace)["dur"] = -1; });
+  refused("trace.json", "traceEvents[", [&](Json& trace) {
+    const Json again = first_op(trace);
+    trace["traceEvents"].push_back(again);
+  });
 }
 
 TEST_CASE("a trace ends when its document says") {
