@@ -474,8 +474,7 @@ TEST_CASE("ranks of a run behind the first say which they are, and nobody else d
   const std::string run = "run --heads 0 --seq 1K";
   const auto of_rank = StartsWith("sp-plan: rank 1 on ");
   CHECK_THAT(sp_plan(run, {.environment = mpich}).err, of_rank);
-  // CPUs have no use for torchrun.
-  CHECK_THAT(sp_plan(run, {.environment = torchrun}).err, !of_rank);
+  CHECK_THAT(sp_plan(run, {.environment = torchrun}).err, of_rank);
   CHECK_THAT(sp_plan(run + " --comm inproc", {.environment = mpich}).err, !of_rank);
   CHECK_THAT(sp_plan(run + " --device cuda", {.environment = torchrun}).err, of_rank);
 }
