@@ -100,7 +100,7 @@ TEST_CASE("a wrong command is refused with one line that names the place") {
        "--documents: 'lengths.txt' is neither"},
       {"compare", "compare: needs two files, not 0"},
       {"compare missing-a.json missing-b.json", "missing-a.json: cannot be read"},
-      {"regress --corpus /nonexistent", "/nonexistent: holds no corpus files"},
+      {"regress --corpus /nonexistent", "/nonexistent: there is no such folder of corpus files"},
       {"regress --scope atention", "--scope: unknown 'atention' (did you mean 'attention'?)"},
       {"regress --file usp", "--file: 'usp' is not in the corpus"},
       {"regress --gate /nonexistent.json", "/nonexistent.json: cannot be read"},

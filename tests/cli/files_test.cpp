@@ -56,6 +56,17 @@ TEST_CASE("two files that are one, or a result's and a file that is read, are re
   CHECK(sp_plan("simulate -o /dev/null --trace /dev/null " + work).code == 0);
 }
 
+TEST_CASE("a file beyond the limit of its size is an error that leaves nothing behind") {
+  const TempDir dir;
+  const Result r =
+      sp_plan(std::vector<std::string>{"-c", "ulimit -f 4; exec " +
+                                                 spp::test::build_path("cli/sp-plan").string() +
+                                                 " simulate --ring 8 -o result.json " + work},
+              {.program = "/bin/sh", .folder = dir.path()});
+  check_refused(r, 2, "result.json: cannot be written: File too large");
+  CHECK(std::filesystem::is_empty(dir.path()));
+}
+
 TEST_CASE("a plan finds the histogram that its documents were drawn from") {
   const TempDir dir;
   for (const char* folder : {"asked", "here"}) {
