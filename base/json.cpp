@@ -223,6 +223,12 @@ Sourced<T> read_sourced(const JsonView& view, Convert convert) {
   Sourced<T> result;
   result.value = convert(value.number(), view.at("unit").string(), value.where());
   result.source = view.at("source").string();
+  if (result.source.empty()) {
+    view.at("source").fail("is empty: a number says where it comes from");
+  }
+  if (view.value().contains("assumed")) {
+    (void)view.at("assumed").boolean();
+  }
   if (const auto spread = view.find("spread")) {
     result.spread = spread->number();
     if (result.spread < 0 || result.spread > 2) {

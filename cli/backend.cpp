@@ -17,6 +17,21 @@ namespace {
   throw Refusal(ExitCode::failed, fmt::format("{} {}: {}", option, value, why_not));
 }
 
+/// Ranks as threads of one process, where a launcher has started several: each would run them all.
+void expect_one_process(Device device) {
+  const runtime::TransportBackend* launcher = launcher_of("", device);
+  if (launcher != nullptr && launcher->launched_ranks() > 1) {
+    const bool mpi = launcher->name == "mpi";
+    throw InputError(
+        "--comm",
+        fmt::format(
+            "inproc has all ranks in one process, and {} started {} processes: leave it out, "
+            "or {}",
+            mpi ? "mpirun or srun" : "a launcher (WORLD_SIZE)", launcher->launched_ranks(),
+            mpi ? "start one" : "unset RANK and start one"));
+  }
+}
+
 }  // namespace
 
 Device device_of(const Arguments& arguments) {
@@ -45,7 +60,9 @@ const runtime::TransportBackend* launcher_of(std::string_view comm, Device devic
   if ((any || comm == "mpi") && mpi.launched()) {
     return &mpi;
   }
-  const bool by_tcp = comm == "tcp" || (any && device == Device::cuda);
+  // One process that torchrun started may have all ranks of CPUs as threads.
+  const bool by_tcp =
+      comm == "tcp" || (any && (device == Device::cuda || tcp.launched_ranks() != 1));
   return by_tcp && tcp.launched() ? &tcp : nullptr;
 }
 
@@ -71,9 +88,13 @@ Launched launched_by(const std::vector<std::string>& words) {
 Communication communication_of(const Arguments& arguments, Device device,
                                std::vector<std::string>& warnings) {
   const runtime::TransportBackend* launcher = launcher_of(arguments.get("comm", ""), device);
-  const std::string own_processes = device == Device::cuda ? "nccl" : "mpi";
-  Communication choice{.name =
-                           arguments.get("comm", launcher != nullptr ? own_processes : "inproc")};
+  const std::string_view own = launcher == nullptr      ? "inproc"
+                               : device == Device::cuda ? "nccl"
+                                                        : launcher->name;
+  Communication choice{.name = arguments.get("comm", own)};
+  if (choice.name == "inproc") {
+    expect_one_process(device);
+  }
   if (choice.name != "nccl") {
     choice.transport = &runtime::transports::by_name(choice.name, "--comm");
   } else if (device == Device::cpu) {

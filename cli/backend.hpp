@@ -18,8 +18,9 @@ inline constexpr Option comm_option{
     "comm", "inproc|mpi|tcp|nccl",
     "how ranks talk: threads of this process; the processes that mpirun or srun started; those "
     "that torchrun's variables name (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT); NCCL, one GPU a "
-    "rank, under any of these launchers or as threads (default: mpi under "
-    "mpirun, on GPUs nccl under any launcher, else inproc)"};
+    "rank, under any of these launchers or as threads (default: on "
+    "GPUs nccl under any launcher, on CPUs mpi or tcp by who started several processes, else "
+    "inproc)"};
 inline constexpr Option device_option{"device", "cpu|cuda", "where kernels run (default: cpu)"};
 inline constexpr Option kernels_option{
     "kernels", "NAME",

@@ -79,6 +79,17 @@ void Checkpoint::load() {
   if (!std::filesystem::exists(file_, ec)) {
     return;
   }
+  try {
+    take_samples();
+  } catch (const InputError& e) {
+    throw InputError(e.where(),
+                     fmt::format("{}; it is what an interrupted calibration left: delete it, or "
+                                 "name another -o",
+                                 e.message()));
+  }
+}
+
+void Checkpoint::take_samples() {
   const Json json = read_json(file_);
   const JsonView view(json, file_);
   expect_format(view, "sp-plan/calibration");

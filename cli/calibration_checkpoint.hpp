@@ -44,6 +44,7 @@ class Checkpoint {
   /// and a warning, then.
   [[nodiscard]] bool save() const;
   void load();
+  void take_samples();
   /// Of a suite that is asked for; nullptr: it is not.
   [[nodiscard]] const SuiteBudget* asked(std::string_view suite) const;
   /// Names of what the samples of `other` depend on otherwise than ours.

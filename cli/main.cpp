@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <string>
 #include <thread>
 #include <vector>
@@ -112,5 +113,7 @@ void open_standard_files() {
 
 int main(int argc, char** argv) {
   spp::cli::open_standard_files();
+  // A file beyond `ulimit -f` is then an error of its write, which leaves nothing half-written.
+  (void)std::signal(SIGXFSZ, SIG_IGN);
   return spp::cli::run_and_catch({argv + 1, argv + std::max(argc, 1)});
 }

@@ -4,6 +4,7 @@
 #include "base/file.hpp"
 #include "base/json.hpp"
 #include "base/parse.hpp"
+#include "cli/report_json.hpp"
 #include "cli/request.hpp"
 #include "planner/packing.hpp"
 
@@ -50,9 +51,30 @@ std::int64_t degree_or(const JsonView& plan, std::string_view key, std::int64_t 
   return value ? value->integer(1, most_gpus) : otherwise;
 }
 
+std::int64_t ranks_of(const JsonView& plan) {
+  std::int64_t ranks = 1;
+  for (const std::string_view degree : {"ulysses", "ring", "tp", "dp", "cfg", "pp"}) {
+    ranks *= degree_or(plan, degree);
+    if (ranks > most_gpus) {
+      plan.fail(fmt::format("{} ranks are more than {}", ranks, most_gpus));
+    }
+  }
+  return ranks;
+}
+
 /// What a plan's micro-batches are made of: of a training step's global batch, prompts, or the two
 /// branches of each image.
 enum class Sequences : std::uint8_t { trained, prompts, branches };
+
+/// Sequences that --batch says, of such a plan: of a micro-batch, or all that a group works on.
+std::int64_t batch_of(const JsonView& plan, Sequences of) {
+  const std::int64_t sequences = degree_or(plan, "micro_batch");
+  const std::int64_t times = degree_or(plan, "micro_batches");
+  return of == Sequences::trained ? sequences
+         : of == Sequences::prompts
+             ? sequences * times
+             : std::max<std::int64_t>(1, sequences * times * degree_or(plan, "cfg") / 2);
+}
 
 /// Batches, virtual stages, and states that are not cut over all.
 void adopt_step(Arguments& arguments, const JsonView& plan, Sequences of) {
@@ -63,15 +85,11 @@ void adopt_step(Arguments& arguments, const JsonView& plan, Sequences of) {
     set("virtual-stages", "virtual_stages", stages);
   }
   if (plan.find("micro_batch")) {
-    const std::int64_t sequences = degree_or(plan, "micro_batch");
-    const std::int64_t times = degree_or(plan, "micro_batches");
-    set("batch", "micro_batch",
-        of == Sequences::trained ? sequences
-        : of == Sequences::prompts
-            ? sequences * times
-            : std::max<std::int64_t>(1, sequences * times * degree_or(plan, "cfg") / 2));
-    if (times > 1 && of == Sequences::trained) {
-      set("global-batch", "micro_batches", sequences * times * degree_or(plan, "dp"));
+    set("batch", "micro_batch", batch_of(plan, of));
+    if (const std::int64_t times = degree_or(plan, "micro_batches");
+        times > 1 && of == Sequences::trained) {
+      set("global-batch", "micro_batches",
+          degree_or(plan, "micro_batch") * times * degree_or(plan, "dp"));
     }
   }
   const std::int64_t replicas = degree_or(plan, "ulysses") * degree_or(plan, "ring") *
@@ -124,14 +142,7 @@ void adopt_plan(Arguments& arguments, const JsonView& plan, Sequences of) {
   if (const auto order = plan.find("order"); order && !order_text(*order).empty()) {
     arguments.set_default("order", order_text(*order), order->where());
   }
-  std::int64_t ranks = 1;
-  for (const std::string_view degree : {"ulysses", "ring", "tp", "dp", "cfg", "pp"}) {
-    ranks *= degree_or(plan, degree);
-    if (ranks > most_gpus) {
-      plan.fail(fmt::format("{} ranks are more than {}", ranks, most_gpus));
-    }
-  }
-  arguments.set_default("gpus", fmt::format("{}", ranks), plan.where());
+  arguments.set_default("gpus", fmt::format("{}", ranks_of(plan)), plan.where());
 }
 
 void adopt_member(Arguments& arguments, const JsonView& request, std::string_view key,
@@ -250,27 +261,60 @@ void adopt_request(Arguments& arguments, const JsonView& request,
   }
 }
 
-/// A plan that was changed by hand may no longer answer the request beside it.
-void expect_batch_of(const JsonView& request, const JsonView& plan) {
-  const auto asked = request.find("global_batch");
-  if (!asked || !plan.find("micro_batch") || !plan.find("micro_batches")) {
-    return;
+/// All that a request of ours has, a search's and a plan's.
+void expect_known(const JsonView& request) {
+  std::vector<std::string_view> known = split(
+      "model,heads,kv_heads,head_dim,value_dim,attention,seq,cached,batch,"
+      "global_batch,phase,mask,documents,dtype,flops_convention,guidance,"
+      "denoising_steps,stack,topology,profile,gpu,gpus_per_node,intra,inter,nodes,"
+      "gpus,memory_bytes,usable_memory_bytes,given,strategy,ulysses,ring,layout,"
+      "order,heads_policy,rank_order,tp,dp,cfg,pp,ep,etp,dispatcher,virtual_stages,"
+      "pipeline,zero,zero_group,recompute,offload,gemm_format,framework,objective,top",
+      ',');
+  for (const Parameter* parameter : strategies::parameters()) {
+    known.push_back(parameter->name);
   }
-  const std::int64_t batch =
-      degree_or(plan, "micro_batch") * degree_or(plan, "micro_batches") * degree_or(plan, "dp");
-  if (batch != asked->integer(1, INT64_MAX)) {
-    plan.at("micro_batches")
-        .fail(fmt::format("makes a global batch of {} sequences, and its request has {}", batch,
-                          asked->integer(1, INT64_MAX)));
+  request.allow_only(known);
+}
+
+/// A plan that was changed by hand may no longer answer the request beside it.
+void expect_answers(const JsonView& request, const JsonView& plan, Sequences of) {
+  const auto expect = [&](std::string_view key, const JsonView& place, std::string_view makes,
+                          std::int64_t planned, std::string_view unit) {
+    const auto asked = request.find(key);
+    if (asked && asked->integer(0, INT64_MAX) != planned) {
+      place.fail(fmt::format("{} {}{}, and its request has {}", makes, planned, unit,
+                             asked->integer(0, INT64_MAX)));
+    }
+  };
+  std::vector<std::string_view> degrees{"ulysses", "ring", "tp",   "dp",
+                                        "pp",      "ep",   "zero", "virtual_stages"};
+  for (const Parameter* parameter : strategies::parameters()) {
+    degrees.push_back(parameter->name);
+  }
+  for (const std::string_view degree : degrees) {
+    if (const auto planned = plan.find(degree)) {
+      expect(degree, *planned, "is", planned->integer(0, most_gpus), "");
+    }
+  }
+  expect("gpus", plan, "has", ranks_of(plan), " ranks (ulysses x ring x tp x dp x cfg x pp)");
+  if (const auto micro_batch = plan.find("micro_batch")) {
+    expect("batch", *micro_batch, "makes a batch of", batch_of(plan, of), " sequences");
+    if (const auto micro_batches = plan.find("micro_batches")) {
+      expect(
+          "global_batch", *micro_batches, "makes a global batch of",
+          degree_or(plan, "micro_batch") * degree_or(plan, "micro_batches") * degree_or(plan, "dp"),
+          " sequences");
+    }
   }
 }
 
 }  // namespace
 
-void adopt_plan_file(Arguments& arguments, CostedOn software) {
+std::optional<SaidGroups> adopt_plan_file(Arguments& arguments, CostedOn software) {
   const auto file = arguments.find("plan");
   if (!file) {
-    return;
+    return std::nullopt;
   }
   for (const std::string_view option : degree_options()) {
     if (arguments.has(option)) {
@@ -289,21 +333,45 @@ void adopt_plan_file(Arguments& arguments, CostedOn software) {
     const auto* other = std::ranges::find(others, format->string());
     expect_format(document, other != others.end() ? *other : "sp-plan/plan");
   }
-  const auto request = document.find("request");
+  // What no command of ours wrote need not have one: options say the rest.
+  const auto request = document.find("format") ? document.at("request") : document.find("request");
   const auto said = [&](std::string_view key, std::string_view word) {
     const auto value = request ? request->find(key) : std::nullopt;
     return value && value->value().is_string() && value->string() == word;
   };
-  adopt_plan(arguments, plan_inside(document),
-             said("guidance", "yes")    ? Sequences::branches
-             : said("phase", "prefill") ? Sequences::prompts
-                                        : Sequences::trained);
+  const Sequences sequences = said("guidance", "yes")    ? Sequences::branches
+                              : said("phase", "prefill") ? Sequences::prompts
+                                                         : Sequences::trained;
+  const JsonView plan = plan_inside(document);
   if (request) {
-    expect_batch_of(*request, plan_inside(document));
+    expect_known(*request);
+    expect_answers(*request, plan, sequences);
+  }
+  adopt_plan(arguments, plan, sequences);
+  if (request) {
     const bool measured = arguments.has("profile");
     adopt_request(arguments, *request, given != nullptr ? "" : *file);
     if (software == CostedOn::its_stack && !measured) {
       adopt_member(arguments, *request, "stack", "stack");
+    }
+  }
+  const auto groups = plan.find("groups");
+  return groups ? std::optional(SaidGroups{.groups = groups->value(), .where = groups->where()})
+                : std::nullopt;
+}
+
+void expect_groups(const std::optional<SaidGroups>& said, const StepPlan& plan) {
+  if (!said) {
+    return;
+  }
+  const Json groups = to_json(plan).at("groups");
+  for (const auto& [axis, ranks] : JsonView(said->groups, said->where).members()) {
+    // A document of very many ranks lists none.
+    const Json planned = groups.value(axis, Json::array());
+    if (ranks.value() != planned && !ranks.value().empty()) {
+      throw InputError(
+          fmt::format("{}.{}", said->where, axis),
+          fmt::format("is not what degrees and order of its plan make: {}", planned.dump()));
     }
   }
 }

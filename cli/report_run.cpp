@@ -81,11 +81,12 @@ Json seconds_json(const std::vector<Seconds>& samples) {
   return list;
 }
 
-Json phase_json(const runtime::PhaseResult& phase,
+Json phase_json(const runtime::PhaseResult& phase, std::size_t middle,
                 const std::optional<sim::Simulation>* predicted) {
   const sim::Simulation* simulation =
       predicted != nullptr && predicted->has_value() ? &**predicted : nullptr;
   Json json = {{"median_s", median_of(phase.samples).count()},
+               {"middle_s", phase.samples[middle].count()},
                {"predicted_s", simulation != nullptr ? Json(simulation->makespan.count()) : Json()},
                {"samples_s", seconds_json(phase.samples)},
                {"attention_s", phase.breakdown.attention.count()},
@@ -171,7 +172,13 @@ MeasuredTimes measured_times(const runtime::TrialResult& trial) {
   MeasuredTimes m;
   double flops = 0;
   Seconds attention{};
-  std::vector<std::array<Bytes, comm_kinds>> sent;
+  const auto all = [](const std::array<Bytes, comm_kinds>& by_kind) {
+    Bytes sum{};
+    for (const Bytes b : by_kind) {
+      sum += b;
+    }
+    return sum;
+  };
   for (const runtime::PhaseResult* phase : phases_of_trial(trial)) {
     m.all += phase->breakdown;
     for (const TimelineEvent& e : phase->timeline.events) {
@@ -180,25 +187,15 @@ MeasuredTimes measured_times(const runtime::TrialResult& trial) {
         attention += e.end - e.begin;
       }
     }
-    sent.resize(phase->sent.size());
-    for (std::size_t r = 0; r < sent.size(); ++r) {
+    if (!phase->sent.empty()) {
+      const std::array<Bytes, comm_kinds>& most = *std::ranges::max_element(phase->sent, {}, all);
       for (std::size_t k = 0; k < comm_kinds; ++k) {
-        sent[r][k] += phase->sent[r][k];
+        m.sent[k] += most[k];
       }
     }
   }
-  const auto all = [](const std::array<Bytes, comm_kinds>& by_kind) {
-    Bytes sum{};
-    for (const Bytes b : by_kind) {
-      sum += b;
-    }
-    return sum;
-  };
-  if (!sent.empty()) {
-    m.sent = *std::ranges::max_element(sent, {}, all);
-  }
   m.attention_flop_rate = attention.count() > 0 ? flops / attention.count() : 0;
-  m.step = median_of(trial.samples);
+  m.step = trial.samples[trial.middle];
   m.p95 = runtime::percentile_95(trial.samples);
   m.spread = runtime::relative_spread(trial.samples);
   return m;
@@ -257,10 +254,11 @@ Json run_document(const Job& job, const RunReport& report, Seconds elapsed) {
   json["phases"] = Json::object();
   if (report.trial.forward) {
     json["phases"][to_string(report.first)] =
-        phase_json(*report.trial.forward, report.predicted ? &report.predicted->forward : nullptr);
+        phase_json(*report.trial.forward, report.trial.middle,
+                   report.predicted ? &report.predicted->forward : nullptr);
   }
   if (report.trial.backward) {
-    json["phases"]["bwd"] = phase_json(*report.trial.backward,
+    json["phases"]["bwd"] = phase_json(*report.trial.backward, report.trial.middle,
                                        report.predicted ? &report.predicted->backward : nullptr);
   }
   json["passed"] = report.trial.passed();
@@ -291,11 +289,11 @@ std::string run_table(const Job& job, const RunReport& report, const Style& styl
       return;
     }
     const Breakdown& times = phase->breakdown;
-    const Seconds median = median_of(phase->samples);
+    const Seconds measured = phase->samples[report.trial.middle];
     const Seconds predicted =
         simulation != nullptr && simulation->has_value() ? (*simulation)->makespan : Seconds(0);
-    add_row({"  " + name, human(median), predicted.count() > 0 ? human(predicted) : "-",
-             ratio_text(median, predicted), human(times.attention), human(times.gemm),
+    add_row({"  " + name, human(measured), predicted.count() > 0 ? human(predicted) : "-",
+             ratio_text(measured, predicted), human(times.attention), human(times.gemm),
              human(times.other_kernels), human(times.exposed), human(times.imbalance),
              human(times.launch_bound)});
   };

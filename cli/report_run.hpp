@@ -32,12 +32,12 @@ struct RunReport {
 /// "on 1 x NVIDIA H200, 8 ranks a GPU with 16 SMs each"
 std::string device_text(const DeviceReport& device);
 
-/// Adds up both phases.
+/// Adds up both phases of the iteration in the middle.
 struct MeasuredTimes {
   Breakdown all;
   Seconds step{}, p95{};
   double spread = 0;
-  std::array<Bytes, comm_kinds> sent{};  // by the rank that sends most
+  std::array<Bytes, comm_kinds> sent{};  // of each phase, by the rank that sends most
   double attention_flop_rate = 0;        // of attention kernels, mean over ranks, while they run
 };
 MeasuredTimes measured_times(const runtime::TrialResult& trial);

@@ -162,7 +162,7 @@ std::string communication_text(const Prediction& p) {
                            to_string(static_cast<CommKind>(k)), human(sent[k]));
     }
   }
-  return parts.empty() ? "No communication." : fmt::format("Sent by each rank: {}.", parts);
+  return parts.empty() ? "No communication." : fmt::format("Sent by a rank: {}.", parts);
 }
 
 /// `steps`: of an image or a video, if this is one denoising step.

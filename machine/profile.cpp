@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <chrono>
 #include <set>
 #include <utility>
 
@@ -35,6 +36,16 @@ std::string date_at(const JsonView& document, std::string_view key) {
   bool good = text.size() >= form.size();
   for (std::size_t i = 0; good && i < form.size(); ++i) {
     good = form[i] == '-' ? text[i] == '-' : std::isdigit(static_cast<unsigned char>(text[i])) != 0;
+  }
+  if (good) {
+    const auto number = [&](std::size_t at, std::size_t digits) {
+      return std::stoi(text.substr(at, digits));
+    };
+    using std::chrono::day, std::chrono::month, std::chrono::year;
+    good =
+        std::chrono::year_month_day(year(number(0, 4)), month(static_cast<unsigned>(number(5, 2))),
+                                    day(static_cast<unsigned>(number(8, 2))))
+            .ok();
   }
   if (!good) {
     document.at(key).fail(fmt::format("'{}' does not begin with a date YYYY-MM-DD", text));

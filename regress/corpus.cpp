@@ -105,7 +105,7 @@ std::string_view family_of(const CorpusFile& file) {
 
 CorpusFile read_corpus_file(const std::filesystem::path& path) {
   const Json document = read_json(path);
-  const JsonView view(document, path.filename().string());
+  const JsonView view(document, path.string());
   expect_format(view, "sp-plan/corpus");
   refuse_slips(view, {"format", "format_version", "name", "source", "trust", "noise", "machine",
                       "stack", "workload", "points", "notes", "raw"});
@@ -149,13 +149,14 @@ CorpusFile read_corpus_file(const std::filesystem::path& path) {
 
 std::vector<std::filesystem::path> corpus_files(const std::filesystem::path& folder) {
   std::error_code ec;
-  if (std::filesystem::is_directory(folder, ec)) {
-    std::vector<std::filesystem::path> files = files_in(folder, ".json");
-    if (!files.empty()) {
-      return files;
-    }
+  if (!std::filesystem::is_directory(folder, ec)) {
+    throw InputError(folder.string(), "there is no such folder of corpus files (*.json)");
   }
-  throw InputError(folder.string(), "holds no corpus files (*.json)");
+  std::vector<std::filesystem::path> files = files_in(folder, ".json");
+  if (files.empty()) {
+    throw InputError(folder.string(), "holds no corpus files (*.json)");
+  }
+  return files;
 }
 
 }  // namespace spp::regress

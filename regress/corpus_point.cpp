@@ -557,6 +557,9 @@ Point read_point(const JsonView& view, const JsonView& workload, std::int64_t in
   if (!p.value && !p.oom) {
     view.fail("neither 'value' nor 'oom'");
   }
+  if (p.value && p.oom.value_or(false)) {
+    view.fail("both 'value' and 'oom': what ran out of memory has no value");
+  }
   p.choice = f.text("choice");
   p.suspect = f.text("suspect");
   p.relative = f.yes("relative");

@@ -86,7 +86,7 @@ PointPrediction Predictor::predict(const CorpusFile& file, const Point& p) {
     return no(std::move(why));
   }
   const sim::Cluster& cluster = cluster_of(file, p);
-  const std::string where = fmt::format("{}: stack", file.path.filename().string());
+  const std::string where = fmt::format("{}: stack", file.path.string());
   const bool whole = p.scope == Scope::model || p.scope == Scope::memory;
   const StackSpec& stack = stack_of(whole ? recognised(file, p) : file.stack, where);
   switch (p.scope) {
@@ -156,7 +156,7 @@ void Predictor::assume(const std::string& what, std::string value) {
 
 const sim::Cluster& Predictor::cluster_of(const CorpusFile& file, const Point& p) {
   const CorpusMachine& m = p.machine;
-  const std::string where = fmt::format("{}: points[{}]", file.path.filename().string(), p.index);
+  const std::string where = fmt::format("{}: points[{}]", file.path.string(), p.index);
   const std::string key =
       fmt::format("{}|{}|{}|{}", m.gpu, m.gpus_per_node, m.nodes.value_or(0), p.world);
   auto [at, fresh] = clusters_.try_emplace(key);

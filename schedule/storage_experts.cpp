@@ -28,6 +28,31 @@ StoredContent by_expert(const Routing& routing, const TokenSet& tokens) {
   return content;
 }
 
+/// Tokens of a range that lie at even steps in one range of what is held.
+struct HeldRun {
+  std::int64_t row = 0;  // of the first
+  std::int64_t count = 0;
+  std::int64_t row_step = 1;
+};
+
+/// The longest such run from a range's i-th token on: what is routed is cut from what is held, in
+/// order, but ends of two ranges that are held may continue each other.
+HeldRun run_from(std::int64_t i, const TokenRange& range, const TokenList& held) {
+  const std::int64_t token = range.at(i);
+  std::int64_t row = 0;
+  for (const TokenRange& in : held.ranges()) {
+    if (in.contains(token)) {
+      row += (token - in.begin) / in.stride;
+      const std::int64_t further =
+          range.stride % in.stride == 0 ? (in.last() - token) / range.stride : 0;
+      const std::int64_t count = std::min(range.count - i, further + 1);
+      return {.row = row, .count = count, .row_step = count == 1 ? 1 : range.stride / in.stride};
+    }
+    row += in.count;
+  }
+  throw InternalError("a slot of a token that is not held");
+}
+
 /// Rows that each expert of a group gets of such content.
 std::vector<ExpertRun> runs_of(const Routing& routing, const StoredContent& content) {
   std::vector<ExpertRun> runs;
@@ -76,28 +101,18 @@ void RankStore::copy_slots(const Copy& op, StoredOp& stored) {
     const int slot = piece.heads.begin;
     std::int64_t of_piece = 0;
     for (const TokenRange& range : piece.tokens.ranges()) {
-      std::int64_t of_row = 0;
-      for (const TokenRange& held : row.tokens.ranges()) {
-        // What is routed is cut from what is held, in order.
-        const std::int64_t begin =
-            held.contains(range.begin) ? (range.begin - held.begin) / held.stride : held.count;
-        if (begin < held.count) {
-          const std::int64_t count = std::min(range.count, held.count - begin);
-          expect(count == range.count && (count == 1 || range.stride % held.stride == 0),
-                 "slots of several ranges of tokens");
-          const CellBox of_slots{
-              .begin = first + cells(of_piece, 1), .row_heads = 1, .row_step = 1};
-          const CellBox of_tokens{
-              .begin = cells(of_row + begin, row.heads.count()) + (is_same ? slot : 0),
-              .row_heads = row.heads.count(),
-              .row_step = count == 1 ? 1 : range.stride / held.stride};
-          stored.moves.push_back({.from = spreads ? of_tokens : of_slots,
-                                  .to = spreads ? of_slots : of_tokens,
-                                  .rows = count,
-                                  .heads = 1,
-                                  .add = adds || (!spreads && !is_same && slot > 0)});
-        }
-        of_row += held.count;
+      for (std::int64_t i = 0; i < range.count;) {
+        const HeldRun run = run_from(i, range, row.tokens);
+        const CellBox of_slots{.begin = first + cells(of_piece + i, 1), .row_heads = 1};
+        const CellBox of_tokens{.begin = cells(run.row, row.heads.count()) + (is_same ? slot : 0),
+                                .row_heads = row.heads.count(),
+                                .row_step = run.row_step};
+        stored.moves.push_back({.from = spreads ? of_tokens : of_slots,
+                                .to = spreads ? of_slots : of_tokens,
+                                .rows = run.count,
+                                .heads = 1,
+                                .add = adds || (!spreads && !is_same && slot > 0)});
+        i += run.count;
       }
       of_piece += range.count;
     }

@@ -9,6 +9,7 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <unordered_set>
 #include <utility>
 
 namespace spp {
@@ -80,6 +81,7 @@ Trace parse_chrome_trace(std::string_view text, std::string_view file) {
   constexpr double most_flops = 1e30;
   Trace trace{.title = root.at("otherData").at("title").string(), .timeline = {}};
   std::map<std::int64_t, std::string> streams;
+  std::unordered_set<std::int64_t> met;  // ops of ranks
   for (const JsonView& event : root.at("traceEvents").elements()) {
     const std::string phase = event.at("ph").string();
     const JsonView args = event.at("args");
@@ -102,12 +104,16 @@ Trace parse_chrome_trace(std::string_view text, std::string_view file) {
          .stream = StreamId(static_cast<std::int32_t>(event.at("tid").integer(0, 63))),
          .kind = static_cast<OpKind>(kind - op_names().begin()),
          .begin = begin,
-         .end = begin + Seconds(event.at("dur").number(-most_us, most_us) * 1e-6),
+         .end = begin + Seconds(event.at("dur").number(0, most_us) * 1e-6),
          .bytes = args.at("bytes").integer(0, std::numeric_limits<std::int64_t>::max()),
          .flops = args.at("flops").number(0, most_flops),
          .waited_for = args.at("waited_for").integer(-1, most),
          .waited_for_rank =
              Rank(static_cast<std::int32_t>(args.at("waited_for_rank").integer(-1, most)))});
+    const TimelineEvent& e = trace.timeline.events.back();
+    if (!met.insert(e.rank.value * (most + 1) + e.op).second) {
+      args.at("op").fail(fmt::format("rank {} has op {} twice", e.rank.value, e.op));
+    }
   }
   for (const auto& [id, name] : streams) {
     trace.timeline.streams.resize(static_cast<std::size_t>(id) + 1);

@@ -134,4 +134,12 @@ std::array<Bytes, comm_kinds> RankAccount::sent() const {
   return sum;
 }
 
+Bytes RankAccount::all_sent() const {
+  Bytes sum{};
+  for (const Bytes kind : sent()) {
+    sum += kind;
+  }
+  return sum;
+}
+
 }  // namespace spp::sim

@@ -40,6 +40,7 @@ class RankAccount {
   /// By falling exposed time.
   [[nodiscard]] std::vector<Bottleneck> bottlenecks() const;
   [[nodiscard]] std::array<Bytes, comm_kinds> sent() const;
+  [[nodiscard]] Bytes all_sent() const;
   [[nodiscard]] const std::vector<std::array<Bytes, comm_kinds>>& sent_on() const { return sent_; }
   [[nodiscard]] const std::vector<Wait>& waits() const { return waits_; }
 

@@ -560,11 +560,14 @@ class Engine {
   Simulation result() {
     Simulation s;
     RankState* critical = nullptr;
+    const RankState* busiest = nullptr;  // of those that send most, the first
     for (RankState& r : ranks_) {
       ensure(r.window.done(), fmt::format("the simulated schedule is stuck on rank {} after {} ops",
                                           r.rank.value, r.window.fetched()));
       s.rank_end.emplace_back(r.account.end());
       critical = critical == nullptr || r.account.end() > critical->account.end() ? &r : critical;
+      busiest = busiest == nullptr || r.account.all_sent() > busiest->account.all_sent() ? &r
+                                                                                         : busiest;
     }
     RankAccount& account = critical->account;
     account.close(critical->window.fetched());
@@ -573,8 +576,8 @@ class Engine {
     s.breakdown = account.breakdown();
     s.issue = Seconds(critical->host);
     s.links = routes_.taken();
-    s.sent = account.sent();
-    s.sent_on = account.sent_on();
+    s.sent = busiest->account.sent();
+    s.sent_on = busiest->account.sent_on();
     s.bottlenecks = account.bottlenecks();
     s.waits = account.waits();
     s.representatives.assign(folding_.representatives().begin(), folding_.representatives().end());

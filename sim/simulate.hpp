@@ -90,7 +90,7 @@ struct Simulation {
   Breakdown breakdown;  // as breakdown_of the timeline, which need not be kept for it
   Seconds issue{};      // that the critical rank's host takes for all ops
   LinkSeconds links;    // that all transfers take
-  std::array<Bytes, comm_kinds> sent{};                // by the critical rank
+  std::array<Bytes, comm_kinds> sent{};                // by the rank that sends most
   std::vector<std::array<Bytes, comm_kinds>> sent_on;  // the same, by stream
   std::vector<Bottleneck> bottlenecks;                 // by falling exposed time
   std::vector<Wait> waits;                             // options.steps

@@ -203,6 +203,16 @@ std::string file_of(const Arguments& arguments) {
   return file;
 }
 
+/// A window longer than a sequence is that sequence's causal mask, which is measured as such.
+void expect_seen(const Request& r) {
+  const std::int64_t shortest = std::ranges::min(r.lengths);
+  if (r.problem.mask.kind == MaskKind::window && r.problem.mask.window > shortest) {
+    throw InputError("--mask", fmt::format("window:{} is longer than the sequence of {} tokens; "
+                                           "expected causal, or less",
+                                           r.problem.mask.window, shortest));
+  }
+}
+
 Request read_request(const Arguments& arguments) {
   Request r;
   r.file = file_of(arguments);
@@ -224,7 +234,16 @@ Request read_request(const Arguments& arguments) {
     throw InputError("--topology",
                      "describes a machine of GPUs: add --device cuda or --nccl-tests");
   }
+  expect_seen(r);
   read_ranks(arguments, r);
+  const auto between_ranks = [](const std::string& suite) {
+    return suite == "links" || suite == "collectives";
+  };
+  if (r.ranks == 1 && std::ranges::all_of(r.suites, between_ranks)) {
+    throw InputError("--suite", fmt::format("{}: one rank sends nothing, so nothing would be "
+                                            "measured; expected other suites, or more --gpus",
+                                            fmt::join(r.suites, ",")));
+  }
   choose_kernels(arguments, r);
   return r;
 }

@@ -29,10 +29,21 @@ struct Side {
   std::optional<Timeline> timeline;
 };
 
-void add_seconds(Side& side, const JsonView& object, std::string_view prefix) {
-  for (const auto& [key, value] : object.value().items()) {
-    if (key.ends_with("_s") && !key.ends_with("_per_s") && value.is_number()) {
-      side.seconds[std::string(prefix) + key.substr(0, key.size() - 2)] = value.get<double>();
+double seconds_of(const JsonView& value) {
+  constexpr double rounding = 1e-9;  // of a part that is what others leave
+  const double seconds = value.number();
+  if (seconds < -rounding) {
+    value.fail(fmt::format("{} s is less than no time", seconds));
+  }
+  return seconds;
+}
+
+/// Lists and objects are of several times, null is of none.
+void add_seconds(Side& side, const JsonView& object) {
+  for (const auto& [key, value] : object.members()) {
+    if (key.ends_with("_s") && !key.ends_with("_per_s") && !value.value().is_structured() &&
+        !value.is_null()) {
+      side.seconds[key.substr(0, key.size() - 2)] = seconds_of(value);
     }
   }
 }
@@ -58,14 +69,14 @@ void read_layer(Side& side, const JsonView& root) {
   side.asked["scope"] = root.at("scope").value();
   for (const JsonView& phase : root.at("phases").elements()) {
     Side one;
-    add_seconds(one, phase, "");
+    add_seconds(one, phase);
     for (const auto& [name, seconds] : one.seconds) {
       side.seconds[name] += seconds;
     }
-    side.seconds[phase.at("phase").string()] = phase.at("makespan_s").number();
+    side.seconds[phase.at("phase").string()] = seconds_of(phase.at("makespan_s"));
   }
   side.seconds.erase("makespan");  // which is "step"
-  add_seconds(side, root.at("predicted"), "");
+  add_seconds(side, root.at("predicted"));
 }
 
 /// The numbers of a plan's best candidate, of a simulation's result, or of a run's measurement.
@@ -74,10 +85,10 @@ void read_document(Side& side, const JsonView& root) {
   if (format == "sp-plan/run") {
     side.what = "measured";
     add_asked(side, root.at("request"), root.at("plan"));
-    add_seconds(side, root.at("measured"), "");
+    add_seconds(side, root.at("measured"));
     for (const std::string_view phase : {"fwd", "bwd", "step"}) {
       if (const auto found = root.at("phases").find(phase)) {
-        side.seconds[std::string(phase)] = found->at("median_s").number();
+        side.seconds[std::string(phase)] = seconds_of(found->at("median_s"));
       }
     }
     return;
@@ -97,10 +108,10 @@ void read_document(Side& side, const JsonView& root) {
   const JsonView candidate = root.at(plan ? "best" : "result");
   add_asked(side, root.at("request"), candidate.at("plan"));
   const JsonView predicted = candidate.at("predicted");
-  add_seconds(side, predicted, "");
+  add_seconds(side, predicted);
   // A run measures attention's kernels; the prediction's "attention_s" is whole calls.
   if (const auto parts = predicted.find("parts_s")) {
-    side.seconds["attention"] = parts->at("attention").number();
+    side.seconds["attention"] = seconds_of(parts->at("attention"));
   }
 }
 

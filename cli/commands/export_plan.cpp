@@ -161,7 +161,7 @@ void export_plan_command(const Arguments& given, Output& output) {
                      "missing: who is to run the plan (see 'sp-plan export --list')");
   }
   const Framework& f = *framework_of(arguments);
-  adopt_plan_file(arguments);
+  const std::optional<SaidGroups> groups = adopt_plan_file(arguments);
   const std::vector<Assumption> assumed = adopt_framework(arguments, f);
   Job job = read_job(arguments, MachineNeed::optional);
   output.warn(job.warnings);
@@ -169,6 +169,7 @@ void export_plan_command(const Arguments& given, Output& output) {
   job.resolved["framework"] = f.name;
   job.request.most = search_limit();
   const Candidate wanted = wanted_of(job, f);
+  expect_groups(groups, wanted.plan);
   Exported result = exported(f, job.request, wanted);
   if (wanted.simulated && !wanted.predicted.fits) {
     const std::string why = does_not_fit(job, wanted.plan, wanted.predicted, &f);

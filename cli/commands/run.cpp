@@ -210,7 +210,7 @@ std::string unexecuted(const StepPlan& step, const std::optional<LayerQuestion>&
 void run_command(const Arguments& given, Output& output) {
   const auto start = std::chrono::steady_clock::now();
   Arguments arguments = given;
-  adopt_plan_file(arguments);
+  const std::optional<SaidGroups> groups = adopt_plan_file(arguments);
   const Device device = device_of(arguments);
   std::vector<std::string> warnings;
   const Communication comm = communication_of(arguments, device, warnings);
@@ -219,6 +219,7 @@ void run_command(const Arguments& given, Output& output) {
   Job job = read_job(arguments, MachineNeed::optional);
   output.warn(job.warnings);
   const StepPlan step = read_plan(job);
+  expect_groups(groups, step);
   const std::optional<LayerQuestion> layer = asked_layer(arguments, job, step);
   if (!layer) {
     expect_scheduled_attention(job.request);

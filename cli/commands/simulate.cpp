@@ -173,10 +173,11 @@ void simulate_layer(const Arguments& arguments, const Job& job, const StepPlan& 
 
 void simulate_command(const Arguments& given, Output& output) {
   Arguments arguments = given;
-  adopt_plan_file(arguments, CostedOn::its_stack);
+  const std::optional<SaidGroups> groups = adopt_plan_file(arguments, CostedOn::its_stack);
   Job job = read_job(arguments);
   output.warn(job.warnings);
   const StepPlan plan = read_plan(job);
+  expect_groups(groups, plan);
   if (const auto layer = asked_layer(arguments, job, plan)) {
     output.warn(layer->notes);
     return simulate_layer(arguments, job, plan, *layer, output);

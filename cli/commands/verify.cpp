@@ -155,10 +155,11 @@ void verify_command(const Arguments& given, Output& output) {
     refuse(verification);
     return;
   }
-  adopt_plan_file(arguments);
+  const std::optional<SaidGroups> groups = adopt_plan_file(arguments);
   Job job = read_job(arguments, MachineNeed::optional);
   output.warn(job.warnings);
   const StepPlan plan = read_plan(job);
+  expect_groups(groups, plan);
   const std::optional<LayerQuestion> layer = asked_layer(arguments, job, plan);
   if (!layer) {
     expect_scheduled_attention(job.request);

@@ -4,6 +4,7 @@
 #include "parallel/attention/compose.hpp"
 #include "parallel/layer/program.hpp"
 #include "parallel/pipeline/walk.hpp"
+#include "schedule/balanced.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -68,6 +69,36 @@ std::vector<TokenSet> own_tokens(const std::vector<TokenSet>& homes, int tensor)
   return own;
 }
 
+/// Of which tokens in a row some experts of a slot would get more than others, and lengths of which
+/// none do: where each chunk of a rank has as many for every expert.
+std::string uneven_among_experts(const std::vector<TokenSet>& own, int classes,
+                                 const Problem& problem, const LayerPlan& plan) {
+  std::int64_t in_a_row = own.front().count();
+  for (const TokenSet& tokens : own) {
+    const auto uneven = std::ranges::find_if(
+        tokens.ranges(), [&](const TokenRange& range) { return range.count % classes != 0; });
+    if (uneven != tokens.ranges().end()) {
+      in_a_row = uneven->count;
+      break;
+    }
+  }
+  const std::int64_t all = own.front().count();
+  const std::string obstacle = fmt::format(
+      "a rank's {} tokens {}do not divide among {} experts of a slot", all,
+      in_a_row < all ? fmt::format("lie in chunks, of which those of {} ", in_a_row) : "", classes);
+  const Layout layout = chunk_layout(plan.attention.layout);
+  if (layout == Layout::whole_documents) {
+    return obstacle + ": documents are as long as they are";
+  }
+  const std::int64_t chunks = layout == Layout::zigzag     ? 2
+                              : layout == Layout::balanced ? chunks_of_rank
+                                                           : 1;
+  const std::int64_t unit = classes * chunks * plan.model_ranks();
+  const std::int64_t above = (problem.seq + unit - 1) / unit * unit;
+  return fmt::format("{}; those of sequences of {}{} tokens do", obstacle,
+                     above > unit ? fmt::format("{} or ", above - unit) : "", above);
+}
+
 /// "" if all groups of experts get as many tokens of every rank.
 std::string why_not_routed(const LayerGraph& layer, const Problem& problem, const LayerPlan& plan) {
   const Routing& routing = layer.graph.routing;
@@ -87,15 +118,7 @@ std::string why_not_routed(const LayerGraph& layer, const Problem& problem, cons
                                             plan.attention, Phase::forward, {});
   const std::vector<TokenSet> own = own_tokens(homes_of(attention), plan.tensor);
   if (period_of(own, routing.classes()) == 0) {
-    // Of each chunk of a rank as many are for every expert of a slot.
-    const int chunks = chunk_layout(plan.attention.layout) == Layout::zigzag ? 2 : 1;
-    const std::int64_t unit = std::int64_t{routing.classes()} * chunks * plan.model_ranks();
-    const std::int64_t above = (problem.seq + unit - 1) / unit * unit;
-    return fmt::format(
-        "a rank's {} tokens do not divide among {} experts of a slot; those of sequences of {}{} "
-        "tokens do",
-        own.front().count(), routing.classes(),
-        above > unit ? fmt::format("{} or ", above - unit) : "", above);
+    return uneven_among_experts(own, routing.classes(), problem, plan);
   }
   const bool is_strided = std::ranges::any_of(
       own, [](const TokenSet& tokens) { return tokens.ranges().front().stride > 1; });

@@ -27,7 +27,7 @@ double seconds_at(const JsonView& view, std::string_view key) {
 void add_phases(Sheet& sheet, const JsonView& document) {
   BarChart chart{.title = "Measured and predicted, by phase",
                  .description =
-                     "For each phase the median of the iterations with its parts, and under it "
+                     "For each phase the iteration of median time with its parts, and under it "
                      "what was predicted.",
                  .note = "",
                  .unit_heading = "seconds",
@@ -35,7 +35,9 @@ void add_phases(Sheet& sheet, const JsonView& document) {
                  .bars = {},
                  .marks = {}};
   for (const auto& [name, phase] : document.at("phases").members()) {
-    const double median = phase.at("median_s").number(0, most_seconds_read);
+    // Older documents have parts of an iteration that they do not name, near the median.
+    const double measured_s =
+        phase.find("middle_s").value_or(phase.at("median_s")).number(0, most_seconds_read);
     const double attention = seconds_at(phase, "attention_s");
     const double gemm = seconds_at(phase, "gemm_s");
     const double other = seconds_at(phase, "other_kernels_s");
@@ -43,19 +45,19 @@ void add_phases(Sheet& sheet, const JsonView& document) {
     const double imbalance = seconds_at(phase, "imbalance_s");
     Bar measured{
         .label = name + ", measured",
-        .value = seconds_text(median),
+        .value = seconds_text(measured_s),
         .parts = {{"k-attention", "attention kernels", attention},
                   {"k-gemm", "matrix products", gemm},
                   {"k-elementwise", "small kernels", other},
                   {"k-cp", "exposed communication", exposed},
                   {"k-bubble", "waiting for busy ranks", imbalance},
                   {"k-launch", "host, and the rest",
-                   std::max(0.0, median - attention - gemm - other - exposed - imbalance)}},
+                   std::max(0.0, measured_s - attention - gemm - other - exposed - imbalance)}},
         .interval = std::nullopt,
         .strong = true};
     if (const auto samples = phase.find("samples_s")) {
-      double least = median;
-      double most = median;
+      double least = measured_s;
+      double most = measured_s;
       for (const JsonView& s : samples->elements()) {
         least = std::min(least, s.number(0, most_seconds_read));
         most = std::max(most, s.number(0, most_seconds_read));
@@ -66,7 +68,7 @@ void add_phases(Sheet& sheet, const JsonView& document) {
     if (const double predicted = seconds_at(phase, "predicted_s"); predicted > 0) {
       chart.bars.push_back({.label = name + ", predicted",
                             .value = fmt::format("{} ({})", seconds_text(predicted),
-                                                 signed_percent(predicted / median - 1)),
+                                                 signed_percent(predicted / measured_s - 1)),
                             .parts = {{"k-predicted", "predicted", predicted}},
                             .interval = std::nullopt});
     }

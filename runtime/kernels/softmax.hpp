@@ -1,7 +1,6 @@
 // The loops of attention that are no matrix products, over one row of a score tile. Compiled for
 // every CPU (every_cpu.hpp), and once more by hand for those with AVX512 and its bf16. exp is ours:
-// 2^x by range reduction and a polynomial, relative error below 2e-7 (to bf16, before it is
-// rounded: below 4e-6), without branches. So scores come in base 2:
+// 2^x by range reduction and a polynomial, without branches. So scores come in base 2:
 //
 //   e^(scale s - m) = 2^(scale2 s - m2)    with scale2 = scale log2(e), m2 = m log2(e)
 //
@@ -13,8 +12,15 @@
 #include "runtime/kernels/number_formats.hpp"
 
 #include <cstdint>
+#include <type_traits>
 
 namespace spp::runtime {
+
+/// A power's relative error is below this: of the polynomial, whose terms for bf16 are fewer, and
+/// of its evaluation; before the power is rounded to bf16. A row's sum has the same, so the LSE has
+/// it as an error of its own, however small the LSE is.
+template <class T>
+constexpr double power_error = std::is_same_v<T, float> ? 2e-7 : 4e-6;
 
 /// max of s[0, n), n >= 1; NaN is passed over.
 float row_max(const float* s, std::int64_t n);

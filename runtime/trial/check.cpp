@@ -3,6 +3,7 @@
 
 #include "runtime/comm/packed.hpp"
 #include "runtime/kernels/reference_attention.hpp"
+#include "runtime/kernels/softmax.hpp"
 #include "runtime/trial/comparison.hpp"
 #include "runtime/trial/layer_check.hpp"
 #include "schedule/measure.hpp"
@@ -82,6 +83,12 @@ Tolerance limit_of(const Schedule& schedule, const StoredProgram& program, doubl
   return {.largest = largest, .mean = largest / 2};
 }
 
+Tolerance lse_limit(const Schedule& schedule, const StoredProgram& program) {
+  Tolerance limit = limit_of(schedule, program, exp_and_log * unit_roundoff(DType::fp32));
+  limit.absolute = schedule.requested.dtype == DType::bf16 ? power_error<Bf16> : power_error<float>;
+  return limit;
+}
+
 class Checker {
  public:
   Checker(Transport& transport, const Schedule& schedule, const StoredProgram& program,
@@ -93,7 +100,7 @@ class Checker {
         data_(data),
         sample_(sample),
         limit_(limit_of(schedule, program, coarsest_roundoff(schedule, program))),
-        unrounded_(limit_of(schedule, program, exp_and_log * unit_roundoff(DType::fp32))),
+        of_lse_(lse_limit(schedule, program)),
         everything_({.begin = 0, .count = schedule.requested.end()}),
         poll_([this] {
           transport_.working();
@@ -316,7 +323,7 @@ class Checker {
     const Compared compared{.memory = memory_,
                             .buffer = id,
                             .rank = program_.rank,
-                            .limit = tensor == Tensor::lse ? unrounded_ : limit_};
+                            .limit = tensor == Tensor::lse ? of_lse_ : limit_};
     comparison_.compare(std::string(to_string(tensor)), compared, tokens, heads,
                         [&](std::int64_t, std::int64_t, int, int) { return expected[next++]; });
   }
@@ -327,7 +334,7 @@ class Checker {
   const HostMemory& memory_;
   const InputData& data_;
   Sample sample_;
-  Tolerance limit_, unrounded_;
+  Tolerance limit_, of_lse_;
   TokenSet everything_;
   Poll poll_;  // the fp64 work takes long: others that wait are told
   OwnRows keys_, values_;

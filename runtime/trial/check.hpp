@@ -17,6 +17,9 @@
 //            v
 // and twice that in a backward, whose dS multiplies two such factors. lse is stored in fp32, and
 // nothing that was rounded to less goes into it: its u is 8 v, for an exponential and a logarithm.
+// It is the logarithm of a sum, whose relative error is an error of lse in its own unit, small or
+// not: that of the powers that were summed, which kernels for bf16 make to fewer digits
+// (kernels/softmax.hpp).
 //
 // Roundings are as often up as down, so that over a tile of up to 256 tokens of a head they are
 // half of that at most, root mean square, in units of the same of what is expected there. That is

@@ -15,6 +15,15 @@ constexpr std::int64_t tokens_of_tile = 256;
 /// NaN compares false with everything: it must win.
 bool is_worse(double error, double than) { return !(error <= than) && !std::isnan(than); }
 
+Tolerance coarser(const Tolerance& a, const Tolerance& b) {
+  return {.largest = std::max(a.largest, b.largest),
+          .mean = std::max(a.mean, b.mean),
+          .absolute = std::max(a.absolute, b.absolute)};
+}
+
+/// In units of `scale`, which is that of a tensor of zeros, too.
+double in_units(double value, double scale) { return scale > 0 ? value / scale : value; }
+
 /// JSON has no NaN, and no infinity.
 double number_of(const Json& json) { return json.is_null() ? NAN : json.get<double>(); }
 
@@ -27,7 +36,7 @@ double Comparison::Tile::mean_error(double of_tensor) const {
   const auto n = static_cast<double>(count);
   const double scale = std::max(std::sqrt(values / n), of_tensor);
   const double by_chance = 1 + 3 / std::sqrt(2 * n);
-  return std::sqrt(errors / n) / (by_chance * (scale > 0 ? scale : 1));
+  return in_units(std::sqrt(errors / n) / by_chance, scale);
 }
 
 void Comparison::compare(const std::string& tensor, const Compared& of, const TokenSet& tokens,
@@ -35,8 +44,7 @@ void Comparison::compare(const std::string& tensor, const Compared& of, const To
   const Buffer& buffer = of.memory.buffer(of.buffer);
   const Rows rows = of.memory.all(of.buffer);
   Extreme& extreme = extremes_[tensor];
-  extreme.limit = {.largest = std::max(extreme.limit.largest, of.limit.largest),
-                   .mean = std::max(extreme.limit.mean, of.limit.mean)};
+  extreme.limit = coarser(extreme.limit, of.limit);
   extreme.rank = of.rank.value;
   for (const TokenRange& range : tokens.ranges()) {
     for (std::int64_t i = 0; i < range.count; ++i) {
@@ -135,6 +143,7 @@ CheckReport Comparison::report(Transport& transport, double part) const {
             {"compared", e.compared},
             {"limit", e.limit.largest},
             {"mean_limit", e.limit.mean},
+            {"absolute_limit", e.limit.absolute},
             {"worst",
              fmt::format("rank {}, batch {}, token {}, head {}, dim {}: {:.6g} instead of {:.6g}",
                          e.rank, w.batch, w.token, w.head, w.dim, w.got, w.wanted)},
@@ -159,8 +168,9 @@ CheckReport Comparison::report(Transport& transport, double part) const {
     const Json theirs = parse_json(text, "a rank's comparison");
     for (const auto& [tensor, e] : theirs.items()) {
       TensorCheck& sum = all[tensor];
-      sum.limit = {.largest = std::max(sum.limit.largest, number_of(e["limit"])),
-                   .mean = std::max(sum.limit.mean, number_of(e["mean_limit"]))};
+      sum.limit = coarser(sum.limit, {.largest = number_of(e["limit"]),
+                                      .mean = number_of(e["mean_limit"]),
+                                      .absolute = number_of(e["absolute_limit"])});
       if (const double error = number_of(e["error"]); is_worse(error, sum.error)) {
         sum.error = error;
         sum.worst = e["worst"].get<std::string>();
@@ -175,7 +185,9 @@ CheckReport Comparison::report(Transport& transport, double part) const {
   }
   for (auto& [tensor, e] : all) {
     e.tensor = tensor;
-    e.error = e.scale > 0 ? e.error / e.scale : e.error;
+    e.error = in_units(e.error, e.scale);
+    e.limit.largest += in_units(e.limit.absolute, e.scale);
+    e.limit.mean += in_units(e.limit.absolute, means.at(tensor));
     report.tensors.push_back(std::move(e));
   }
   return report;

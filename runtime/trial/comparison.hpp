@@ -18,13 +18,14 @@ struct Tolerance {
   double mean = 0;  // of differences over a tile, root mean square, in units of the same of what is
                     // expected: a contribution that is missing shows in all of a tile, however
                     // much larger the tensor is elsewhere
+  double absolute = 0;  // of both, in the tensor's own unit: what is no smaller where values are
 };
 
 struct TensorCheck {
   std::string tensor;         // "out"
   double error = 0;           // largest |difference| / scale over all ranks
   double mean_error = 0;      // of the worst tile, as Tolerance::mean
-  Tolerance limit;            // of both
+  Tolerance limit;            // of both, `absolute` included
   double scale = 0;           // largest |expected|
   std::int64_t compared = 0;  // elements
   std::string worst;          // "rank 3, batch 0, token 17, head 2, dim 5: 0.31 instead of 0.29"

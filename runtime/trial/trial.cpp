@@ -17,6 +17,7 @@
 #include <bit>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -34,6 +35,15 @@ std::vector<Tile> tiles_of(const std::vector<StoredProgram>& programs, Wanted wa
                                                 : Tile());
   }
   return tiles;
+}
+
+/// Of an even number the lower of the two in the middle, of equal ones the first.
+std::size_t middle_of(const std::vector<Seconds>& samples) {
+  ensure(!samples.empty(), "the middle of nothing");
+  std::vector<std::size_t> order(samples.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return samples[i]; });
+  return order[(order.size() - 1) / 2];
 }
 
 /// An event as it travels between ranks.
@@ -356,21 +366,34 @@ class Trial {
   void collect(Transport& transport, PhaseRun& forward, PhaseRun& backward) {
     std::optional<PhaseResult> f;
     std::optional<PhaseResult> b;
+    std::vector<Seconds> both(static_cast<std::size_t>(request_.iterations));
+    const auto timed = [&](const PhaseRun& run) {
+      PhaseResult phase{.check = run.check};
+      phase.samples = samples_of(transport, run);
+      for (std::size_t i = 0; i < both.size(); ++i) {
+        both[i] += phase.samples[i];
+      }
+      return phase;
+    };
     if (request_.time_forward) {
-      f = collect(transport, forward, request_.forward->streams, forward_);
+      f = timed(forward);
     }
     if (request_.backward) {
-      b = collect(transport, backward, request_.backward->streams, backward_);
+      b = timed(backward);
+    }
+    const std::size_t middle = middle_of(both);  // all ranks choose the same
+    if (f) {
+      add_iteration(transport, forward.runs[middle], request_.forward->streams, forward_, *f);
+    }
+    if (b) {
+      add_iteration(transport, backward.runs[middle], request_.backward->streams, backward_, *b);
     }
     if (transport.rank().value != 0) {
       return;
     }
     result_.complete = true;
-    for (int i = 0; i < request_.iterations; ++i) {
-      const auto at = static_cast<std::size_t>(i);
-      result_.samples.push_back((f ? f->samples[at] : Seconds(0)) +
-                                (b ? b->samples[at] : Seconds(0)));
-    }
+    result_.samples = std::move(both);
+    result_.middle = middle;
     result_.forward = std::move(f);
     result_.backward = std::move(b);
     if (!request_.time_forward && forward.check && result_.backward) {
@@ -380,40 +403,32 @@ class Trial {
     }
   }
 
-  /// Whole on rank 0 alone.
-  static PhaseResult collect(Transport& transport, const PhaseRun& run,
-                             const std::vector<std::string>& streams,
-                             const std::vector<StoredProgram>& programs) {
-    PhaseResult result;
-    result.check = run.check;
-    std::vector<Seconds> mine;
+  /// The slowest rank's, of each iteration; on all ranks.
+  static std::vector<Seconds> samples_of(Transport& transport, const PhaseRun& run) {
+    std::vector<Seconds> samples;
     for (const Execution& e : run.runs) {
-      mine.push_back(e.elapsed);
+      samples.push_back(e.elapsed);
     }
-    result.samples = mine;
-    for (const std::string& text : transport.all_gather_text(bytes_of_vector(mine))) {
+    for (const std::string& text : transport.all_gather_text(bytes_of_vector(samples))) {
       const std::vector<Seconds> theirs = vector_of_bytes<Seconds>(text);
       for (std::size_t i = 0; i < theirs.size(); ++i) {
-        result.samples[i] = std::max(result.samples[i], theirs[i]);
+        samples[i] = std::max(samples[i], theirs[i]);
       }
     }
-    if (run.runs.empty()) {
-      return result;
-    }
-    // The iteration in the middle; all ranks choose the same.
-    std::vector<std::size_t> order(result.samples.size());
-    for (std::size_t i = 0; i < order.size(); ++i) {
-      order[i] = i;
-    }
-    std::ranges::stable_sort(order, {}, [&](std::size_t i) { return result.samples[i]; });
-    const Execution& middle = run.runs[order[(order.size() - 1) / 2]];
+    return samples;
+  }
+
+  /// What all ranks did in an iteration; whole on rank 0 alone.
+  static void add_iteration(Transport& transport, const Execution& run,
+                            const std::vector<std::string>& streams,
+                            const std::vector<StoredProgram>& programs, PhaseResult& result) {
     result.timeline.streams = streams;
     const std::vector<std::string> events =
-        transport.all_gather_text(bytes_of_vector(packed(middle.timeline.events)));
-    const std::vector<std::array<Bytes, comm_kinds>> mine_sent{middle.sent};
+        transport.all_gather_text(bytes_of_vector(packed(run.timeline.events)));
+    const std::vector<std::array<Bytes, comm_kinds>> mine_sent{run.sent};
     const std::vector<std::string> sent = transport.all_gather_text(bytes_of_vector(mine_sent));
     if (transport.rank().value != 0) {
-      return result;
+      return;
     }
     for (const std::string& text : events) {
       for (const PackedEvent& event : vector_of_bytes<PackedEvent>(text)) {
@@ -424,7 +439,6 @@ class Trial {
     for (const std::string& text : sent) {
       result.sent.push_back(vector_of_bytes<std::array<Bytes, comm_kinds>>(text).front());
     }
-    return result;
   }
 
   const TrialRequest& request_;

@@ -31,9 +31,9 @@ struct TrialRequest {
 
 /// One phase, all ranks.
 struct PhaseResult {
-  Timeline timeline;             // of the iteration with the median time; all ranks
-  Breakdown breakdown;           // of this timeline
-  std::vector<Seconds> samples;  // of each iteration: the slowest rank's time
+  Timeline timeline;                                // of TrialResult::middle; all ranks
+  Breakdown breakdown;                              // of this timeline
+  std::vector<Seconds> samples;                     // of each iteration: the slowest rank's time
   std::vector<std::array<Bytes, comm_kinds>> sent;  // by rank, in one iteration
   std::optional<CheckReport> check;
 };
@@ -44,6 +44,9 @@ struct TrialResult {
   std::string refused;
   std::optional<PhaseResult> forward, backward;
   std::vector<Seconds> samples;  // of each iteration: both phases
+  /// The iteration whose sample is the median; of an even number the lower of the two in the
+  /// middle, so that there is one whose times are all shown, and add up.
+  std::size_t middle = 0;
   /// Of the pace block, before every sample and after the last, of the slowest rank, which the
   /// others wait for; empty if nobody asked.
   std::vector<Seconds> pace;

@@ -71,6 +71,10 @@ TEST_CASE("calibrate refuses wrong options with one line") {
                 "--kv-heads: 3 does not divide");
   check_refused(out + "--kernels reference --seq 4K,x", "--seq: ");
   check_refused(out + "--kernels reference --seq 4096,8192,16384,32768 --gpus 0", "--gpus: ");
+  check_refused(out + "--kernels reference --seq 64 --mask window:100",
+                "--mask: window:100 is longer than the sequence of 64 tokens");
+  check_refused(out + "--kernels reference --gpus 1 --suite collectives,links",
+                "--suite: links,collectives: one rank sends nothing");
   check_refused(out + "--sute links", "did you mean '--suite'?");
   check_refused(out + "--topology dgx-h100", "--topology: describes a machine of GPUs");
   check_refused(out + "--ranks-per-gpu 2", "--ranks-per-gpu: is for GPUs");
@@ -115,6 +119,17 @@ TEST_CASE("an interrupted calibration keeps what was measured, and says so") {
   CHECK(profile.at("samples").size() == 1);
   CHECK(profile.at("machine").at("gpu").at("generation").at("launch").at("value") == 125000.0);
   CHECK_FALSE(std::filesystem::exists(left));
+}
+
+TEST_CASE("what an interrupted calibration left and cannot be read says what to do") {
+  const spp::test::TempDir dir;
+  (void)dir.write("profile.json.partial", "{");
+  const auto r = sp_plan(one_suite + (dir.path() / "profile.json").string() + " --budget 30");
+  CHECK(r.code == 2);
+  CHECK_THAT(r.err,
+             ContainsSubstring("profile.json.partial:") &&
+                 ContainsSubstring("; it is what an interrupted calibration left: delete it, "
+                                   "or name another -o"));
 }
 
 TEST_CASE("a calibration times a layer's kernels, and a layer and a step are predicted with them") {
@@ -268,15 +283,15 @@ TEST_CASE("a calibration of one suite leaves what another one has left") {
   const spp::test::TempDir dir;
   const auto file = dir.path() / "profile.json";
   Json before = interrupt(file);
-  const Json links = {{"budget_s", 30.0}, {"samples", Json::array()}};
-  before["suites"]["links"] = links;
+  const Json attention = {{"budget_s", 30.0}, {"samples", Json::array()}};
+  before["suites"]["attention"] = attention;
   const auto left = dir.write("profile.json.partial", before.dump());
   const auto r = sp_plan(one_suite + file.string() + " --budget 30");
   INFO(r.err);
   REQUIRE(r.code == 0);
   CHECK(spp::read_json(file).at("samples").size() == 1);
-  CHECK(spp::read_json(left).at("suites") == Json{{"links", links}});
-  const auto end = sp_plan(one_rank + "--suite links --quiet --budget 30 -o " + file.string());
+  CHECK(spp::read_json(left).at("suites") == Json{{"attention", attention}});
+  const auto end = sp_plan(one_rank + "--suite attention --quiet --budget 30 -o " + file.string());
   CHECK(end.code == 0);
   CHECK_FALSE(std::filesystem::exists(left));
 }

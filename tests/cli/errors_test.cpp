@@ -100,7 +100,7 @@ TEST_CASE("a wrong command is refused with one line that names the place") {
        "--documents: 'lengths.txt' is neither"},
       {"compare", "compare: needs two files, not 0"},
       {"compare missing-a.json missing-b.json", "missing-a.json: cannot be read"},
-      {"regress --corpus /nonexistent", "/nonexistent: holds no corpus files"},
+      {"regress --corpus /nonexistent", "/nonexistent: there is no such folder of corpus files"},
       {"regress --scope atention", "--scope: unknown 'atention' (did you mean 'attention'?)"},
       {"regress --file usp", "--file: 'usp' is not in the corpus"},
       {"regress --gate /nonexistent.json", "/nonexistent.json: cannot be read"},
@@ -474,8 +474,7 @@ TEST_CASE("ranks of a run behind the first say which they are, and nobody else d
   const std::string run = "run --heads 0 --seq 1K";
   const auto of_rank = StartsWith("sp-plan: rank 1 on ");
   CHECK_THAT(sp_plan(run, {.environment = mpich}).err, of_rank);
-  // CPUs have no use for torchrun.
-  CHECK_THAT(sp_plan(run, {.environment = torchrun}).err, !of_rank);
+  CHECK_THAT(sp_plan(run, {.environment = torchrun}).err, of_rank);
   CHECK_THAT(sp_plan(run + " --comm inproc", {.environment = mpich}).err, !of_rank);
   CHECK_THAT(sp_plan(run + " --device cuda", {.environment = torchrun}).err, of_rank);
 }

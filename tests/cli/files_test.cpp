@@ -5,6 +5,7 @@
 #include "tests/support/paths.hpp"
 #include "tests/support/temp_dir.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 #include <string>
@@ -53,6 +54,17 @@ TEST_CASE("two files that are one, or a result's and a file that is read, are re
           "--trace: '/dev/stdout' is where the result is printed");
   CHECK_FALSE(std::filesystem::exists(dir.path() / "F"));
   CHECK(sp_plan("simulate -o /dev/null --trace /dev/null " + work).code == 0);
+}
+
+TEST_CASE("a file beyond the limit of its size is an error that leaves nothing behind") {
+  const TempDir dir;
+  const Result r =
+      sp_plan(std::vector<std::string>{"-c", "ulimit -f 4; exec " +
+                                                 spp::test::build_path("cli/sp-plan").string() +
+                                                 " simulate --ring 8 -o result.json " + work},
+              {.program = "/bin/sh", .folder = dir.path()});
+  check_refused(r, 2, "result.json: cannot be written: File too large");
+  CHECK(std::filesystem::is_empty(dir.path()));
 }
 
 TEST_CASE("a plan finds the histogram that its documents were drawn from") {
@@ -135,6 +147,38 @@ TEST_CASE("what is wrong in a plan's file is said of the file and its key") {
   refused("wrong.json: best.plan.layout: unknown value 'x'");
 }
 
+TEST_CASE("a plan that is none for what its request asks is refused with both") {
+  const TempDir dir;
+  const std::string call = "plan --heads 8 --head-dim 64 --seq 4K --batch 3 --gpus 2 --profile " +
+                           spp::test::source_path("tests/support/data/cpu-2x2.json").string() +
+                           " --dtype fp32 --ulysses 1 -o plan.json";
+  REQUIRE(sp_plan(call, {.folder = dir.path()}).code == 0);
+  const Json plan = spp::read_json(dir.path() / "plan.json");
+  const auto refused = [&](const std::string& message, auto change) {
+    Json wrong = plan;
+    change(wrong["request"], wrong["best"]["plan"]);
+    (void)dir.write("wrong.json", wrong.dump());
+    check_refused(sp_plan("verify --plan wrong.json", {.folder = dir.path()}), 2,
+                  "wrong.json: " + message);
+  };
+  refused("best.plan.micro_batch: makes a batch of 1 sequences, and its request has 3",
+          [](Json&, Json& best) { best["micro_batch"] = 1; });
+  refused("best.plan: has 2 ranks (ulysses x ring x tp x dp x cfg x pp), and its request has 4",
+          [](Json& request, Json&) { request["gpus"] = 4; });
+  refused("best.plan: has 1 ranks", [](Json&, Json& best) { best.erase("ring"); });
+  refused("best.plan.ulysses: is 2, and its request has 1",
+          [](Json&, Json& best) { best["ulysses"] = 2; });
+  refused("best.plan.groups.ring: is not what degrees and order of its plan make: [[0,1]]",
+          [](Json&, Json& best) { best["groups"]["ring"] = {{0, 5}}; });
+  refused("best.plan.groups: 3 is not an object", [](Json&, Json& best) { best["groups"] = 3; });
+  refused("request: unknown key 'sequence'", [](Json& request, Json&) { request["sequence"] = 1; });
+  Json without = plan;
+  without.erase("request");
+  (void)dir.write("wrong.json", without.dump());
+  check_refused(sp_plan("verify --plan wrong.json", {.folder = dir.path()}), 2,
+                "wrong.json: key 'request' is missing");
+}
+
 TEST_CASE("compare says where two results are not of one question") {
   const TempDir dir;
   const auto simulated = [&](const std::string& name, const std::string& line) {
@@ -199,6 +243,34 @@ TEST_CASE("a simulated layer has a page, and is compared by phase") {
     CHECK(names.contains(name));
   }
   CHECK_THAT(sp_plan("report " + layer).out, ContainsSubstring("One layer on the rank that ends"));
+}
+
+TEST_CASE("compare refuses times that are none, and ops that are there twice") {
+  const TempDir dir;
+  REQUIRE(sp_plan("run --heads 2 --head-dim 8 --seq 64 --dtype fp32 --ring 2 --iters 1 --quiet "
+                  "-o run.json --trace trace.json",
+                  {.folder = dir.path()})
+              .code == 0);
+  const auto refused = [&](const std::string& file, const std::string& message, auto change) {
+    Json wrong = spp::read_json(dir.path() / file);
+    change(wrong);
+    (void)dir.write("wrong.json", wrong.dump());
+    check_refused(sp_plan("compare " + file + " wrong.json", {.folder = dir.path()}), 2,
+                  "wrong.json: " + message);
+  };
+  refused("run.json", "measured.step_s: \"x\" is not a number",
+          [](Json& run) { run["measured"]["step_s"] = "x"; });
+  refused("run.json", "measured.step_s: -1 s is less than no time",
+          [](Json& run) { run["measured"]["step_s"] = -1; });
+  const auto first_op = [](Json& trace) -> Json& {
+    Json& events = trace["traceEvents"];
+    return *std::ranges::find_if(events, [](const Json& e) { return e["ph"] == "X"; });
+  };
+  refused("trace.json", "traceEvents[", [&](Json& trace) { first_op(trace)["dur"] = -1; });
+  refused("trace.json", "traceEvents[", [&](Json& trace) {
+    const Json again = first_op(trace);
+    trace["traceEvents"].push_back(again);
+  });
 }
 
 TEST_CASE("a trace ends when its document says") {

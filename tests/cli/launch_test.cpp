@@ -92,6 +92,35 @@ TEST_CASE("processes that torchrun started run a plan together, and rank 0 tells
   CHECK(other.err.empty());
 }
 
+TEST_CASE("processes that torchrun started meet without being told how, alone or not at all") {
+  const std::string run =
+      "run --heads 4 --head-dim 16 --seq 256 --dtype fp32 --kernels reference --json --quiet "
+      "--iters 1 --ring 2 ";
+  const int port = free_port();
+  Running first(words_of(run), {.environment = rank_of_two(0, port)});
+  Running second(words_of(run), {.environment = rank_of_two(1, port)});
+  const Result r = first.end();
+  INFO(r.err);
+  CHECK(r.code == 0);
+  CHECK(spp::parse_json(r.out, "stdout")["backend"]["comm"] == "tcp");
+  CHECK(second.end().out.empty());
+  // Each would run all ranks by itself.
+  const Result threads = sp_plan(run + "--comm inproc", {.environment = rank_of_two(0, port)});
+  CHECK(threads.code == 2);
+  CHECK_THAT(threads.err, ContainsSubstring("--comm: inproc has all ranks in one process, and a "
+                                            "launcher (WORLD_SIZE) started 2 processes"));
+  const Result by_mpi =
+      sp_plan(run + "--comm inproc", {.environment = {{"PMI_SIZE", "2"}, {"PMI_RANK", "0"}}});
+  CHECK(by_mpi.code == 2);
+  CHECK_THAT(by_mpi.err, ContainsSubstring("mpirun or srun started 2 processes"));
+  // One process has all of them as threads.
+  Environment one = rank_of_two(0, port);
+  one["WORLD_SIZE"] = "1";
+  const Result alone = sp_plan(run, {.environment = one});
+  CHECK(alone.code == 0);
+  CHECK(spp::parse_json(alone.out, "stdout")["backend"]["comm"] == "inproc");
+}
+
 TEST_CASE("a process that was asked for another run is turned away, in one line on both sides") {
   const int port = free_port();
   const std::string timeout = "--timeout 4 ";

@@ -4,9 +4,11 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <vector>
 
 using Catch::Matchers::ContainsSubstring;
 using spp::Json;
@@ -235,5 +237,45 @@ TEST_CASE("a step of gpt-oss's kind is proven, simulated and right") {
       CHECK_THAT(answer.out, ContainsSubstring("param.l1.attention_sinks") &&
                                  ContainsSubstring("param.l1.experts_down_bias"));
     }
+  }
+}
+
+TEST_CASE(
+    "phases and their parts add up to the measured time, of an even number of iterations, too") {
+  for (const std::string iterations : {"4", "3"}) {
+    const Result r = sp_plan(
+        "run --heads 4 --head-dim 16 --seq 256 --dtype fp32 --kernels reference --json "
+        "--ulysses 2 --ring 2 --iters " +
+        iterations);
+    INFO(iterations << "\n" << r.err);
+    REQUIRE(r.code == 0);
+    const Json run = spp::parse_json(r.out, "stdout");
+    const double step = run["measured"]["step_s"];
+    const auto near = [](double seconds) { return Catch::Approx(seconds).epsilon(1e-9); };
+    CHECK(run["phases"]["fwd"]["middle_s"].get<double>() +
+              run["phases"]["bwd"]["middle_s"].get<double>() ==
+          near(step));
+    // An iteration's time is the slowest rank's from its start to its end; the parts' that of the
+    // rank that ended last, from the first op on.
+    double parts = 0;
+    for (const char* part : {"attention_s", "gemm_s", "other_kernels_s", "exposed_comm_s",
+                             "imbalance_s", "launch_bound_s"}) {
+      parts += run["measured"][part].get<double>();
+    }
+    CHECK(parts <= step);
+    const Json& samples = run["measured"]["samples_s"];
+    std::vector<double> sorted(samples.begin(), samples.end());
+    std::sort(sorted.begin(), sorted.end());
+    CHECK(step == near(sorted[(sorted.size() - 1) / 2]));
+  }
+}
+
+TEST_CASE("attention of queries that see a key or few is right in bf16, whose LSE is small") {
+  for (const std::string work :
+       {"--seq 4 --documents 1,1,1,1", "--seq 333 --mask window:1 --ulysses 2"}) {
+    const Result r =
+        sp_plan("run --heads 4 --head-dim 16 --dtype bf16 --check --iters 1 --json " + work);
+    INFO(work << "\n" << r.err << r.out);
+    CHECK(r.code == 0);
   }
 }

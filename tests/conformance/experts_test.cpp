@@ -298,6 +298,15 @@ TEST_CASE("experts that cannot be dealt out are refused by the rule that they br
   CHECK(reason().empty());
   step.layer.attention.problem.seq = 8;  // two tokens a range: not for four experts of a slot
   CHECK_THAT(reason(), Contains("do not divide among 4 experts of a slot"));
+  // Chunks of two tokens, though a rank's eight divide.
+  step.layer.attention.plan = {.strategy = "group-cast", .ring = 2, .layout = Layout::balanced};
+  step.layer.attention.problem.seq = 32;
+  CHECK(reason() ==
+        "a rank's 8 tokens lie in chunks, of which those of 2 do not divide among 4 experts of a "
+        "slot; those of sequences of 128 tokens do");
+  step.layer.attention.problem.seq = 128;
+  CHECK(reason().empty());
+  step.layer.attention.plan = test::expert_cases().front().layer.attention.plan;
   step.layer.attention.problem.seq = 48;
   step.expert_groups = 3;
   CHECK_THAT(reason(), Contains("an expert degree of 3 does not divide"));

@@ -357,7 +357,12 @@ std::vector<StepCase> expert_cases() {
   result[7].recompute = {.kind = Recompute::selective, .modules = {moe, core_attention}};
   result[7].order = "zero-bubble";
   result[0].layer.attention.problem.batch = 2;
-  for (const std::size_t gathered : {0, 1, 3, 4, 5, 6, 7, 8}) {
+  // Chunks of a rank that lie apart, cut between groups of experts: of eight tokens, and of two.
+  const SequencePlan cast{.strategy = "group-cast", .ring = 2, .layout = Layout::balanced};
+  add(cast, 2, 4, {.count = 8, .per_token = 2, .ffn = 6}).layer.attention.problem.seq = 128;
+  add(cast, 1, 4, {.count = 4, .per_token = 2, .ffn = 6}).layer.attention.problem.seq = 32;
+  result.back().replicas = 2;
+  for (const std::size_t gathered : {0, 1, 3, 4, 5, 6, 7, 8, 10}) {
     StepCase step = result[gathered];
     step.to_experts = Dispatcher::all_gather;
     result.push_back(std::move(step));

@@ -88,6 +88,9 @@ TEST_CASE("a wrong profile is refused with file and key") {
   expect("/machine/host/shared_by", "rack", "machine.host.shared_by", "unknown value 'rack'");
   expect("/machine/host/shared_by", 0, "machine.host.shared_by", "(1 to");
   expect("/machine/host/cores/value", 0, "machine.host.cores", "from 1");
+  expect("/machine/host/cores/source", "", "machine.host.cores.source", "is empty");
+  expect("/machine/host/cores/assumed", "x", "machine.host.cores.assumed", "");
+  expect("/date", "2026-13-45", "date", "does not begin with a date");
   expect("/attention/0/phase", "forward", "attention[0].phase", "'forward'");
   expect("/attention/0/q_tokens", "0-64", "attention[0].q_tokens", "");
   expect("/attention/0/kv_heads", 3, "attention[0].kv_heads", "does not divide");

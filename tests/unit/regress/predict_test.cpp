@@ -12,6 +12,7 @@ using namespace spp;
 using namespace spp::regress;
 using Catch::Approx;
 using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::EndsWith;
 
 namespace {
 
@@ -172,9 +173,9 @@ TEST_CASE("a slip of a link is refused, a source's own word is not") {
     document["machine"][side]["kind"] = word;
     (void)predict(document);
   };
-  CHECK_THROWS_WITH(
-      predict_over("intra", "nvlnk4"),
-      "example.json: points[0]: machine.intra.kind: unknown 'nvlnk4' (did you mean 'nvlink4'?)");
+  CHECK_THROWS_WITH(predict_over("intra", "nvlnk4"),
+                    EndsWith("example.json: points[0]: machine.intra.kind: unknown 'nvlnk4' (did "
+                             "you mean 'nvlink4'?)"));
   CHECK_THROWS_WITH(predict_over("inter", "ethernt"),
                     ContainsSubstring("machine.inter.kind: unknown 'ethernt'"));
   CHECK_NOTHROW(predict_over("intra", "nvlink"));

@@ -85,6 +85,22 @@ TEST_CASE("a message takes its latency and then its bytes over its rate") {
   CHECK(result.sent[0] == Bytes(4'000'000));
 }
 
+TEST_CASE("bytes are those of the rank that sends most, whichever ends last") {
+  const Schedule s = test::hand_made(2, problem, [](ProgramBuilder& b) {
+    const Rank other(1 - b.rank().value);
+    const BufferId moved = scratch(b, "moved");
+    if (b.rank() == Rank(1)) {
+      b.op(first_stream, Exchange{.to = other, .from = other, .send = {moved}, .receive = {}});
+    } else {
+      b.op(first_stream, Exchange{.to = other, .from = other, .send = {}, .receive = {moved}});
+      b.op(compute_stream, copy(scratch(b, "source", 5 * block), scratch(b, "mine")));
+    }
+  });
+  const Simulation result = run({}, s, a_block_a_ms());
+  REQUIRE(result.critical == Rank(0));
+  CHECK(result.sent[0] == Bytes(4'000'000));
+}
+
 TEST_CASE("nothing flows before the later side is there, and the timeline names it") {
   const Schedule s = test::hand_made(2, problem, [](ProgramBuilder& b) {
     const BufferId mine = scratch(b, "mine");
