@@ -167,15 +167,6 @@ MachineSpec Reader::machine_spec() {
   return composed_machine();
 }
 
-void Reader::machine_options_none(std::string_view because) {
-  for (const std::string_view option : {"gpu", "gpus-per-node", "intra"}) {
-    if (args_.has(option)) {
-      throw InputError(fmt::format("--{}", option),
-                       fmt::format("given together with {}, which says it already", because));
-    }
-  }
-}
-
 /// Without --nodes and --gpus: as many as were measured or are listed, if a network joins these.
 std::pair<int, std::string> Reader::usual_nodes(const MachineSpec& spec) const {
   if (job_.profile && !args_.has("topology")) {
@@ -219,7 +210,16 @@ MachineSpec Reader::named_machine(const std::string& name) {
 
 /// One that says everything itself, but perhaps for a network.
 MachineSpec Reader::described_machine(MachineSpec machine, std::string_view because) {
-  machine_options_none(because);
+  std::vector<std::string_view> said{"gpu", "gpus-per-node", "intra"};
+  if (machine.inter) {
+    said.emplace_back("inter");
+  }
+  for (const std::string_view option : said) {
+    if (args_.has(option)) {
+      throw InputError(fmt::format("--{}", option),
+                       fmt::format("given together with {}, which says it already", because));
+    }
+  }
   const auto network = args_.find("inter");
   if (!network) {
     return machine;

@@ -89,7 +89,6 @@ class Reader {
   MachineSpec named_machine(const std::string& name);
   MachineSpec imported_machine(std::vector<TextFile> files, const Catalog& catalog);
   std::pair<int, std::string> usual_nodes(const MachineSpec& spec) const;
-  void machine_options_none(std::string_view because);
   MachineSpec described_machine(MachineSpec machine, std::string_view because);
   MachineSpec composed_machine();
   MachineSpec profiled_machine();

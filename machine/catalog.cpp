@@ -219,7 +219,7 @@ MachineSpec Catalog::machine_of(const Json& document, const std::string& where) 
     m.inter->transport = transport_at(view.at("inter").at("transport"));
   }
   complete(m, medium, where);
-  check_adapters(m, where);
+  tell_fast_adapters(m, where);
   return m;
 }
 
@@ -398,7 +398,7 @@ bool is_mesh_with_holes(const GpuSpec& gpu, std::int64_t gpus) {
   return gpu.compute_capability == volta && gpus > 4 && gpus <= 8;
 }
 
-void Catalog::check_adapters(const MachineSpec& machine, const std::string& where) const {
+void Catalog::tell_fast_adapters(MachineSpec& machine, const std::string& where) const {
   if (!machine.inter || machine.gpu.pcie.empty() || machine.gpu.nvlink_domain) {
     return;
   }
@@ -406,12 +406,13 @@ void Catalog::check_adapters(const MachineSpec& machine, const std::string& wher
   const InterSpec& inter = *machine.inter;
   constexpr double newer = 2;  // generation of PCIe than that of which the GPU is known
   if (inter.rate_per_nic.value > slot * (newer * static_cast<double>(inter.gpus_per_nic.value))) {
-    throw InputError(fmt::format("{}: inter.rate_per_nic", where),
-                     fmt::format("{:.4g} GB/s for {} GPU{} with a slot of {:.4g} GB/s ({}) each; "
-                                 "adapters are rated in Gb/s",
-                                 inter.rate_per_nic.value.value() / 1e9, inter.gpus_per_nic.value,
-                                 inter.gpus_per_nic.value == 1 ? "" : "s", slot.value() / 1e9,
-                                 machine.gpu.pcie));
+    machine.assumptions.push_back(
+        {.what = "inter.rate_per_nic",
+         .value = fmt::format(
+             "{:.4g} GB/s an adapter, though a GPU's slot passes {:.4g} ({}): is it "
+             "in Gb/s, as adapters are rated?",
+             inter.rate_per_nic.value.value() / 1e9, slot.value() / 1e9, machine.gpu.pcie),
+         .source = where});
   }
 }
 
@@ -424,7 +425,7 @@ MachineSpec Catalog::with_network(MachineSpec machine, const std::string& networ
   machine.inter =
       parse_inter(network, static_cast<int>(machine.gpus_per_node.value), *this, defaults);
   complete(machine, machine.intra.medium, machine.name);
-  check_adapters(machine, "--inter");
+  tell_fast_adapters(machine, "--inter");
   return machine;
 }
 
@@ -470,7 +471,7 @@ MachineSpec Catalog::compose(const ComposedMachine& request,
     defaults.note("fabric", m.fabric.kind);
   }
   complete(m, m.intra.medium, m.name);
-  check_adapters(m, "--inter");
+  tell_fast_adapters(m, "--inter");
   return m;
 }
 

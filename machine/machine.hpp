@@ -403,8 +403,8 @@ class Catalog {
   [[nodiscard]] GpuSpec gpu_at(const JsonView& view) const;
   [[nodiscard]] GpuSpec complete_gpu(const JsonView& document) const;
   [[nodiscard]] TransportSpec transport_at(const JsonView& view) const;
-  /// InputError(where) for adapters far beyond what the GPUs' slots pass: of GB/s for Gb/s.
-  void check_adapters(const MachineSpec& machine, const std::string& where) const;
+  /// Adapters far beyond what the GPUs' slots pass: GB/s for Gb/s, or a question of what if.
+  void tell_fast_adapters(MachineSpec& machine, const std::string& where) const;
   /// The files of one subfolder.
   struct Shelf {
     std::string what;                                    // "machine"

@@ -566,8 +566,8 @@ class Engine {
                                           r.rank.value, r.window.fetched()));
       s.rank_end.emplace_back(r.account.end());
       critical = critical == nullptr || r.account.end() > critical->account.end() ? &r : critical;
-      busiest = busiest == nullptr || r.account.all_sent() > busiest->account.all_sent() ? &r
-                                                                                         : busiest;
+      busiest =
+          busiest == nullptr || r.account.all_sent() > busiest->account.all_sent() ? &r : busiest;
     }
     RankAccount& account = critical->account;
     account.close(critical->window.fetched());

@@ -235,7 +235,7 @@ TEST_CASE("a wrong machine is refused with one line that names the place") {
       {"plan --heads 8 --seq 4K --gpu a100-80g-sxm --inter ib", "--inter: "},
       {"plan --heads 8 --seq 4K --gpu a100-80g-sxm --nodes 2", "--inter: 2 nodes need a network"},
       {"plan --heads 8 --seq 4K --topology 8xl20-pcie --nodes 2",
-       "8xl20-pcie has none; describe the machine with --gpu and --inter instead"},
+       "--inter: 2 nodes need a network, and 8xl20-pcie has none; for example"},
       {"plan --heads 8 --seq 4K --gpu a100-80g-sxm --gpus-per-node 0",
        "--gpus-per-node: 0 is out of range"},
       {"plan --heads 8 --seq 4K --topology dgx-h100 --nodes 0", "--nodes: 0 is out of range"},

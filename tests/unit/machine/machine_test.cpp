@@ -288,9 +288,11 @@ TEST_CASE("a described machine may get a network, and what its adapters are off 
   CHECK_THAT(message_of<InputError>(
                  [&] { (void)catalog().with_network(joined, "ib:8x400Gb/s", assumed); }),
              ContainsSubstring("says its network already"));
-  CHECK_THAT(
-      message_of<InputError>([&] { (void)catalog().with_network(alone, "ib:8x400GB/s", assumed); }),
-      ContainsSubstring("400 GB/s for 1 GPU with a slot of 63"));
+  CHECK(joined.assumptions.empty());
+  const MachineSpec fast = catalog().with_network(alone, "ib:8x400GB/s", assumed);
+  REQUIRE(fast.assumptions.size() == 1);
+  CHECK_THAT(fast.assumptions[0].value,
+             ContainsSubstring("400 GB/s an adapter, though a GPU's slot passes 63"));
   joined.inter->rate_per_nic.spread = 0.5;
   complete(joined, joined.intra.medium, "test");
   CHECK(joined.inter->transport.segments[0].back().fraction.spread >= 0.5);
