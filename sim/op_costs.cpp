@@ -1,5 +1,7 @@
 #include "sim/op_costs.hpp"
 
+#include <cmath>
+
 namespace spp::sim {
 
 bool KnownOps::recall(std::size_t loop, std::size_t index, Slot& slot) const {
@@ -51,7 +53,7 @@ void OpCosts::fill(const Kernel& kernel, const Shapes& shapes, Slot& slot) const
   const bool attention = is_attention(slot.kind);
   slot.op_class = attention ? OpClass::attention : OpClass::kernel;
   slot.seconds = costs_.kernel(kernel, shapes).count();
-  slot.streams = !attention && slot.kind != OpKind::gemm &&
+  slot.streams = !attention && slot.kind != OpKind::gemm && std::isfinite(cached_) &&
                  touched_bytes(kernel, shapes).as_double() > cached_;
   if (timeline_) {
     slot.flops = kernel_flops(kernel, shapes).value();
