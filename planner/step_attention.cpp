@@ -1,3 +1,4 @@
+// One class in one file: what is known of a shape's attention, and what may still be spent on it.
 #include "planner/step_attention.hpp"
 
 #include "planner/search.hpp"

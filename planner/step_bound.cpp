@@ -83,14 +83,16 @@ const StepBounds::WeightRates& StepBounds::weight_rates(const StepPlan& plan) {
   const auto [at, fresh] = weight_rates_.try_emplace(
       {plan.tensor, plan.sequence(), plan.data, plan.pipeline, plan.expert, plan.expert_tensor});
   if (fresh) {
-    const std::vector<StepPlan> placed = in_open_orders(plan);
+    std::vector<StepLinks> placed;
+    for (const StepPlan& p : in_open_orders(plan)) {
+      placed.push_back(common_.links(p));
+    }
     const auto rate = [&](CommKind kind) {
       constexpr std::int64_t large = std::int64_t{1} << 40;
       const auto of = [&](StepAxis axis) {
         double least = std::numeric_limits<double>::infinity();
-        for (const StepPlan& p : placed) {
-          least = std::min(least,
-                           common_.links(p).collective(axis, kind, Bytes(large)).count() / large);
+        for (const StepLinks& links : placed) {
+          least = std::min(least, links.collective(axis, kind, Bytes(large)).count() / large);
         }
         return least;
       };
@@ -307,16 +309,15 @@ const StepBounds::LayersCost& StepBounds::layers_cost(const StepPoint& point,
   return at->second;
 }
 
-StepBounds::LayersCost StepBounds::worked_out(const StepPlan& plan) {
-  const std::vector<StepPlan> placed = in_open_orders(plan);  // of all GPUs of the question
+StepBounds::LayersCost StepBounds::worked_out(StepPlan plan) {
+  plan.data = plan.pipeline = plan.virtual_stages = 1;  // a layer does not know of them
   const LocalTokens local = local_tokens(common_.request(), plan, request_.problem.seq);
   const ModelLayers& layers = common_.layers(plan.to_experts);
   const ByLayer<HeldWeights>& weights = common_.weights(plan);
   LayersCost all;
   all.kinds.assign(layers.runs.size(), unbounded());
   all.first = all.last = unbounded();
-  for (StepPlan p : placed) {
-    p.data = p.pipeline = p.virtual_stages = 1;  // a layer does not know of them
+  for (StepPlan p : in_open_orders(plan)) {
     const StepLinks links = common_.links(p);
     for (std::size_t r = 0; r < (train_ ? recomputations.size() : 1); ++r) {
       p.recompute = recomputation_of(request_, recomputations.at(r));

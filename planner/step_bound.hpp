@@ -130,7 +130,7 @@ class StepBounds {
                                  const HeldWeights& held) const;
   const std::vector<StageKinds>& stage_kinds(const StepPlan& plan);
   const LayersCost& layers_cost(const StepPoint& point, const StepPlan& plan);
-  [[nodiscard]] LayersCost worked_out(const StepPlan& plan);
+  [[nodiscard]] LayersCost worked_out(StepPlan plan);
   /// The plan on block ranks, and on cyclic ones where attention may choose these.
   [[nodiscard]] std::vector<StepPlan> in_open_orders(const StepPlan& plan) const;
   /// No bound yet.

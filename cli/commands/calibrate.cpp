@@ -1,5 +1,6 @@
 // sp-plan calibrate: measures this machine with the runtime's own transports and kernels, and
-// writes the profile that --profile reads; or reads what NCCL's tests measured.
+// writes the profile that --profile reads; or reads what NCCL's tests measured. One command, hence
+// one file.
 #include "runtime/calibrate/calibrate.hpp"
 
 #include "base/error.hpp"

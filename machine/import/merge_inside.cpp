@@ -1,4 +1,4 @@
-// Links inside a node, from the ways between its GPUs.
+// Links inside a node, from the ways between its GPUs. One decision, hence one file.
 //
 //   every pair has NVLinks, more than a GPU has for each   switches: NVLink at all of a GPU's links
 //   every pair has NVLinks of its own                      a mesh: one peer is reached over its
