@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "parallel/attention/compose.hpp"
+#include "planner/whole_blocks.hpp"
 #include "schedule/arena.hpp"
 #include "sim/demand.hpp"
 #include "sim/rank_window.hpp"
@@ -173,8 +174,9 @@ Seconds Evaluator::kernel(const Kernel& kernel, const Shapes& shapes,
 
 sim::SimulationCosts Evaluator::costs_of(const SequencePlan& plan, Phase phase) const {
   sim::SimulationCosts costs = costs_;
-  costs.kernel = [this, &plan](const Kernel& kernel, const Shapes& shapes) {
-    return this->kernel(kernel, shapes, plan);
+  costs.kernel = [this, &plan, blocks = WholeBlocks()](const Kernel& kernel,
+                                                       const Shapes& shapes) mutable {
+    return blocks.of(kernel, shapes, [&] { return this->kernel(kernel, shapes, plan); });
   };
   const StackSpec* stack = request_.stack;
   if (stack == nullptr) {

@@ -51,11 +51,11 @@ class ProgramBuilder {
                  .dtype = dtype,
                  .tokens = tokens,
                  .heads = heads,
-                 .tile = {},
-                 .head_range = {},
                  .width = shape.width,
                  .batch = shape.batch,
-                 .label = ref.label});
+                 .label = ref.label,
+                 .head_range = {},
+                 .tile = {}});
   }
   /// Scratch in the tensor's natural dtype.
   BufferId scratch(std::string name, TensorRef tensor, std::int64_t tokens, int heads) {
@@ -70,11 +70,11 @@ class ProgramBuilder {
                  .dtype = like.dtype,
                  .tokens = like.tokens,
                  .heads = like.heads,
-                 .tile = like.tile.empty() ? TokenSet() : like.tile.shifted(tokens),
-                 .head_range = like.head_range,
                  .width = like.width,
                  .batch = like.batch,
-                 .label = like.label});
+                 .label = like.label,
+                 .head_range = like.head_range,
+                 .tile = like.tile.empty() ? TokenSet() : like.tile.shifted(tokens)});
   }
   /// As it is, from another program.
   BufferId push(Buffer buffer) {

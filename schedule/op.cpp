@@ -5,6 +5,7 @@ namespace {
 
 class AccessList {
  public:
+  explicit AccessList(Access& access) : access_(access) {}
   AccessList& read(std::span<const BufferId> ids) {
     for (const BufferId id : ids) {
       access_.reads_storage.at(access_.read_count++) = id;
@@ -23,10 +24,9 @@ class AccessList {
   AccessList& update(std::initializer_list<BufferId> ids, bool initial) {
     return initial ? write(ids) : read(ids).write(ids);
   }
-  [[nodiscard]] Access result() const { return access_; }
 
  private:
-  Access access_;
+  Access& access_;
 };
 
 }  // namespace
@@ -158,7 +158,8 @@ OpBody blank_op(OpKind kind) {
 }
 
 Access access_of(const OpBody& body) {
-  AccessList list;
+  Access access;
+  AccessList list(access);
   visit_op(
       Overloaded{
           [&](const AttentionForward& o) { list.read({o.q, o.k, o.v}).write({o.out, o.lse}); },
@@ -209,7 +210,7 @@ Access access_of(const OpBody& body) {
           [&](const Collective& o) { list.read({o.from}).write({o.to}); },
       },
       body);
-  return list.result();
+  return access;
 }
 
 }  // namespace spp

@@ -49,11 +49,11 @@ struct Buffer {
   DType dtype = DType::bf16;
   std::int64_t tokens = 0;
   int heads = 0;
-  TokenSet tile;
-  HeadRange head_range;
   std::int64_t width = 1;  // elements of a (token, head)
   std::int64_t batch = 1;
   int label = 0;  // of a tensor of the graph: which
+  HeadRange head_range;
+  TokenSet tile;
 
   [[nodiscard]] TensorRef ref() const { return {tensor, label}; }
 };

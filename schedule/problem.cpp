@@ -170,6 +170,9 @@ TokenSet chunk_of_cached(const Problem& problem, Layout layout, int index, int c
 }
 
 TokenSet chunk_of_keys(const Problem& problem, Layout layout, int index, int chunks) {
+  if (problem.cached == 0) {
+    return chunk_tokens(problem.seq, layout, index, chunks);
+  }
   TokenSet keys = chunk_of_cached(problem, layout, index, chunks);
   const TokenSet queries = chunk_of_queries(problem, layout, index, chunks);  // outlives its ranges
   for (const TokenRange& range : queries.ranges()) {

@@ -516,11 +516,11 @@ class Parser {
                 .tensor = ref.tensor,
                 .role = role(words_[3]),
                 .dtype = parse_dtype(words_[4], where_),
-                .tile = {},
-                .head_range = {},
                 .width = shape.width,
                 .batch = shape.batch,
-                .label = ref.label};
+                .label = ref.label,
+                .head_range = {},
+                .tile = {}};
     const Context context = this->context();
     FieldReader reader(fields_from(5), where_, context);
     if (b.role == BufferRole::scratch) {

@@ -365,15 +365,23 @@ std::int64_t allowed_pairs(const TokenRange& queries, const TokenRange& keys, co
   return pairs_of_documents(RangeInDocuments(queries, mask), RangeInDocuments(keys, mask), mask);
 }
 
+bool allows_any(const TokenRange& queries, const TokenRange& keys, const Mask& mask) {
+  if (queries.count == 0 || keys.count == 0) {
+    return false;
+  }
+  if (mask.document_ends.empty() && mask.kind != MaskKind::window) {
+    return mask.kind == MaskKind::full || keys.begin <= queries.last();
+  }
+  return mask.document_ends.empty() || mask.pieces > 1
+             ? allowed_pairs(queries, keys, mask) > 0
+             : meet_in_documents(RangeInDocuments(queries, mask), RangeInDocuments(keys, mask),
+                                 mask);
+}
+
 bool allows_any(const TokenSet& queries, const TokenSet& keys, const Mask& mask) {
-  const bool in_documents = !mask.document_ends.empty() && mask.pieces == 1;
-  const auto meet = [&](const TokenRange& q, const TokenRange& k) {
-    return in_documents
-               ? meet_in_documents(RangeInDocuments(q, mask), RangeInDocuments(k, mask), mask)
-               : allowed_pairs(q, k, mask) > 0;
-  };
   return std::ranges::any_of(queries.ranges(), [&](const TokenRange& q) {
-    return std::ranges::any_of(keys.ranges(), [&](const TokenRange& k) { return meet(q, k); });
+    return std::ranges::any_of(keys.ranges(),
+                               [&](const TokenRange& k) { return allows_any(q, k, mask); });
   });
 }
 

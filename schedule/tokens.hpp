@@ -158,5 +158,6 @@ std::int64_t allowed_pairs(const TokenSet& queries, const TokenSet& keys, const 
 std::int64_t allowed_pairs(const TokenRange& queries, const TokenRange& keys, const Mask& mask);
 /// Whether there is one, which shows sooner than how many.
 bool allows_any(const TokenSet& queries, const TokenSet& keys, const Mask& mask);
+bool allows_any(const TokenRange& queries, const TokenRange& keys, const Mask& mask);
 
 }  // namespace spp

@@ -13,8 +13,8 @@ SimulationDemand demand_of(const Demand& all, int lookahead, const Folding& fold
   // A rank: its program, the slots of its window, its routes and channels.
   constexpr double program_bytes = 4000;
   constexpr double state_bytes = 3000;
-  const double slots = lookahead + 8.0;             // beside those that have started
-  constexpr double slot_bytes = sizeof(Slot) + 96;  // one flow, in a small allocation
+  const double slots = lookahead + RankWindow::batch + 8.0;  // beside those that have started
+  constexpr double slot_bytes = sizeof(Slot) + 96;           // one flow, in a small allocation
   constexpr double buffer_bytes = 280;
   const double of_rank =
       program_bytes + state_bytes + slots * slot_bytes + buffer_bytes * all.buffers / all.ranks;

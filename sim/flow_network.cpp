@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <utility>
 
 namespace spp::sim {
 namespace {
@@ -35,8 +36,9 @@ LinkId FlowNetwork::add_link(double capacity) {
 void FlowNetwork::set_capacity(LinkId link, double capacity) {
   ensure(link.index() < links_.size(), "set_capacity of a link that does not exist");
   ensure(capacity >= 0 && std::isfinite(capacity), "a link's capacity is finite and not negative");
-  links_[link.index()].capacity = capacity;
-  dirty_links_.push_back(static_cast<Index>(link.index()));
+  if (std::exchange(links_[link.index()].capacity, capacity) != capacity) {
+    dirty_links_.push_back(static_cast<Index>(link.index()));
+  }
 }
 
 RouteId FlowNetwork::add_route(std::span<const Usage> usages, double rate_cap) {
@@ -191,6 +193,7 @@ void FlowNetwork::bring_into_use(Index r) {
   for (RouteUsage& usage : usages_of(route)) {
     Link& link = links_[usage.link];
     ++link.routes;
+    link.which ^= r;
     if (!usage.listed) {
       usage.listed = true;
       link.crossing.push_back(r);
@@ -217,11 +220,12 @@ Seconds FlowNetwork::next_completion() {
 std::span<const Completion> FlowNetwork::advance_to(Seconds t) {
   solve();
   const double limit = t.count() * (1 + same_instant);
-  ensure(t.count() >= now_ && t.count() <= earliest() * (1 + same_instant),
+  double next = earliest();
+  ensure(t.count() >= now_ && t.count() <= next * (1 + same_instant),
          "advance_to moves time to between now() and next_completion()");
   now_ = t.count();
   completed_.clear();
-  while (earliest() <= limit) {
+  for (; next <= limit; next = earliest()) {
     const bool from_batch =
         late_.empty() || (cursor_ < batch_.size() && batch_[cursor_].at <= late_.front().at);
     if (cursor_ + ahead < batch_.size()) {
@@ -272,7 +276,11 @@ void FlowNetwork::release(Index r, Index ended) {
   const Route& route = routes_[r];
   for (const RouteUsage& usage : usages_of(route)) {
     Link& link = links_[usage.link];
-    if (route.flows == 0 && --link.routes == 0) {
+    if (route.flows == 0) {
+      --link.routes;
+      link.which ^= r;
+    }
+    if (link.routes == 0) {
       end_staleness(link);
       link.level = unlimited;
     } else if (link.level < unlimited) {

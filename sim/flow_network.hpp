@@ -120,18 +120,19 @@ class FlowNetwork {
   using Index = std::uint32_t;
   static constexpr Index none = std::numeric_limits<Index>::max();
 
-  struct Link {
+  struct alignas(64) Link {  // what solves meet is one cache line
     double capacity = 0;
     double level = unlimited;     // at which it saturated; unlimited: nobody waits for more of it
     double idle = 0;              // what departed flows used since the last solve
-    double since = 0;             // last start among the links then connected
     double accounted = 0;         // `pending` holds the integral of the idle share up to here
     double pending = 0;           // since the last solve
-    double spent = 0;             // before it
     double due = unlimited;       // solve before time passes this
     Index routes = 0;             // routes in use that cross it
+    Index which = 0;              // all their numbers, by exclusive or: of one alone its number
     Index region = 0;             // number of the last filling it took part in
     bool stale = false;           // listed in stale_
+    double since = 0;             // last start among the links then connected
+    double spent = 0;             // of what may lie idle, before the last solve
     std::vector<Index> crossing;  // routes; those out of use leave at the next search
   };
   struct Filling {  // a link while levels rise; apart from Link to stay in the first cache
@@ -203,6 +204,7 @@ class FlowNetwork {
   void solve();
   void solve_alone(Index route);
   bool is_alone(const Route& route);
+  Index lone_route(Index link);
   void solve_started(Index link);
   void solve_stale();
   void leave_idle(Index link, double freed);

@@ -37,7 +37,12 @@ void FlowNetwork::solve() {
       }
     }
     for (const Index link : dirty_links_) {
-      if (links_[link].routes > 0 && links_[link].region <= solved_before) {
+      if (links_[link].routes == 0 || links_[link].region > solved_before) {
+        continue;
+      }
+      if (const Index lone = lone_route(link); lone != none) {
+        solve_alone(lone);
+      } else {
         solve_started(link);
       }
     }
@@ -50,6 +55,12 @@ void FlowNetwork::solve() {
 bool FlowNetwork::is_alone(const Route& route) {
   return std::ranges::all_of(
       usages_of(route), [this](const RouteUsage& usage) { return links_[usage.link].routes == 1; });
+}
+
+/// The route that a link is in use by, if it shares no link with another; else none.
+FlowNetwork::Index FlowNetwork::lone_route(Index l) {
+  const Link& link = links_[l];
+  return link.routes == 1 && is_alone(routes_[link.which]) ? link.which : none;
 }
 
 void FlowNetwork::solve_alone(Index r) {

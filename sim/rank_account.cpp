@@ -17,6 +17,7 @@ void RankAccount::add_sent(const Slot& slot) {
 }
 
 void RankAccount::begin_kernel(const Slot& slot, double now) {
+  kernel_begin_ = now;
   if (now <= compute_free_) {
     return;
   }
@@ -34,7 +35,7 @@ void RankAccount::begin_kernel(const Slot& slot, double now) {
 void RankAccount::end_kernel(const Slot& slot, double now) {
   (slot.op_class == OpClass::attention ? attention_
    : slot.kind == OpKind::gemm         ? gemm_
-                                       : other_kernels_) += now - slot.begin;
+                                       : other_kernels_) += now - kernel_begin_;
   compute_free_ = now;
   end_ = now;
 }

@@ -32,6 +32,8 @@ class RankAccount {
   void close(std::int64_t ops);
 
   [[nodiscard]] bool communicates() const { return communicating_ > 0; }
+  /// When the kernel that runs, or ran last, began.
+  [[nodiscard]] double kernel_begin() const { return kernel_begin_; }
   /// When the compute stream's last kernel ended.
   [[nodiscard]] double compute_free() const { return compute_free_; }
   [[nodiscard]] double end() const { return end_; }
@@ -64,6 +66,7 @@ class RankAccount {
   int communicating_ = 0;
   double communicating_since_ = 0, communicating_total_ = 0;
   double compute_free_ = 0;
+  double kernel_begin_ = 0;
   double transfer_end_ = 0;  // of the last transfer on the compute stream
   double busy_peers_ = 0;    // until when communications so far had waited for them (Slot::met)
   double end_ = 0;

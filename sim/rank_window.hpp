@@ -5,6 +5,7 @@
 #include "schedule/schedule.hpp"
 #include "sim/lowering.hpp"
 
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <vector>
@@ -15,40 +16,41 @@ enum class OpClass : std::uint8_t { kernel, attention, exchange, collective };
 constexpr bool is_kernel(OpClass op) { return op < OpClass::exchange; }
 
 /// An op's place in its rank's window while it is there; then another op's.
-using SlotId = int;
+using SlotId = std::int16_t;
 /// A set of slots.
 using SlotMask = std::uint64_t;
 
-/// An op in the window. What every op needs comes first: a big world walks over cold windows.
-struct Slot {
+/// An op in the window. A big world walks over cold windows: what all ops need is one line of the
+/// cache, and a kernel needs hardly more.
+struct alignas(64) Slot {
   OpClass op_class = OpClass::kernel;
-  bool started = false, host_timer = false;
-  bool streams = false;  // a kernel that takes bandwidth of a memory that ranks share
+  bool host_timer : 1 = false;
+  bool streams : 1 = false;  // a kernel that takes bandwidth of a memory that ranks share
   OpKind kind = OpKind::attention_fwd;
   CommKind comm = CommKind::send_recv;
-  StreamId stream;
   SlotId id = 0;
   SlotId next_in_stream = -1;
-  std::int64_t position = 0;  // in the program
-  SlotMask waits_for = 0;     // unfinished ops it depends on
+  StreamId stream;
+  Rank last_peer;              // that kept it waiting
+  std::int32_t position = 0;   // in the program
+  std::int32_t ready_by = -1;  // position of its last dependency
+  SlotMask waits_for = 0;      // unfinished ops it depends on
   SlotMask successors = 0;
-
-  double fetched = 0;          // when the window had room for it
-  double issued = 0;           // by the host
-  double ready = 0;            // when its last dependency ended
-  std::int64_t ready_by = -1;  // position of that dependency
-  double begin = 0;
+  double ready = 0;    // when its last dependency ended
+  double issued = 0;   // by the host
   double seconds = 0;  // kernels and local copies
-  Rank to, from;       // exchange
-  int parts = 0;       // messages that have not ended
-  RankGroup group;     // collective
-  LoweredComm lowered;
+
+  double fetched = 0;       // when the window had room for it
+  double begin = 0;         // timeline only
+  std::int64_t bytes = 0;   // sent, or touched by a kernel (timeline only)
+  double flops = 0;         // timeline only
+  double met = 0;           // transfers: until when it waited for a rank that still computed
+  Rank to, from;            // exchange
   Rank slow_from, slow_to;  // its last message
   double slow_rate = 0;
-  Rank last_peer;          // that kept it waiting
-  double met = 0;          // until when it waited for a rank that still computed
-  std::int64_t bytes = 0;  // sent, or touched by a kernel (timeline only)
-  double flops = 0;        // timeline only
+  int parts = 0;    // messages that have not ended
+  RankGroup group;  // collective
+  LoweredComm lowered;
 };
 
 class RankWindow {
@@ -60,19 +62,27 @@ class RankWindow {
   /// Of a layer, or a step: parameters and gradients queue up on streams of their own, which on a
   /// GPU stops the host after a thousand of them.
   static constexpr int lookahead_of_step = 48;
+  /// Ops that are fetched at once, ahead of what the host may have issued: what they are made of is
+  /// then in the cache.
+  static constexpr int batch = 8;
   static int lookahead_of(const Schedule& schedule) {
     return schedule.graph.empty() ? lookahead : lookahead_of_step;
   }
 
   explicit RankWindow(Program program, int most_unstarted = lookahead);
 
-  /// Takes the next op of the program into the window; nullptr when the window is full or the
-  /// program at its end. `op` is the op itself, valid until the next call. References to slots are
-  /// valid until then, too.
+  /// Takes the next op of the program into the window, behind those that the host has issued;
+  /// nullptr when a batch waits to be issued, the window is full or the program at its end. `op` is
+  /// the op itself, valid until the next call. References to slots are valid until then, too.
   Slot* fetch(const Op*& op);
+  /// The host may issue one op more.
+  [[nodiscard]] bool has_room() const { return unstarted_ < most_unstarted_; }
+  /// The host may have issued the next op that was fetched from now on.
+  Slot& issue();
   [[nodiscard]] Slot& slot(SlotId id) { return slots_[static_cast<std::size_t>(id)]; }
   /// Ops so far.
   [[nodiscard]] std::int64_t fetched() const { return fetched_; }
+  [[nodiscard]] std::int64_t issued() const { return issued_; }
   [[nodiscard]] std::size_t streams() const { return streams_.size(); }
   /// First op of a stream that has not finished; -1 if none is in the window.
   [[nodiscard]] SlotId head(std::size_t stream) const { return streams_[stream].head; }
@@ -84,7 +94,6 @@ class RankWindow {
   }
   /// Marks an op as started.
   void start(SlotId id) {
-    slot(id).started = true;
     --unstarted_;
     ready_ &= ~(std::uint64_t{1} << slot(id).stream.index());
   }
@@ -102,7 +111,7 @@ class RankWindow {
   struct BufferUse {
     SlotMask writer = 0;       // the last one
     SlotMask readers = 0;      // since then
-    std::int64_t touched = 0;  // position of the last op that it has: later ones in these slots
+    std::int32_t touched = 0;  // position of the last op that it has: later ones in these slots
                                // are others
   };
   struct Stream {
@@ -111,10 +120,10 @@ class RankWindow {
   };
   static SlotMask bit(SlotId id) { return SlotMask{1} << static_cast<unsigned>(id); }
   Slot& free_slot();
-  BufferUse& use_of(BufferId id, std::int64_t position);
+  BufferUse& use_of(BufferId id, std::int32_t position);
   void depend_on_buffers(const OpBody& body, Slot& slot, SlotMask self);
   void note_ready(const Slot& slot) {
-    if (slot.waits_for == 0 && head(slot.stream.index()) == slot.id) {
+    if (slot.waits_for == 0 && slot.position < issued_ && head(slot.stream.index()) == slot.id) {
       ready_ |= std::uint64_t{1} << slot.stream.index();
     }
   }
@@ -122,12 +131,14 @@ class RankWindow {
   static constexpr std::size_t most_streams = 64;
   ProgramCursor cursor_;
   std::vector<Slot> slots_;
+  std::vector<std::int32_t> positions_;  // of the ops in the slots
   std::vector<BufferUse> uses_;
   std::vector<Stream> streams_;
-  SlotMask unfinished_ = 0;  // slots in use
-  std::uint64_t ready_ = 0;  // streams whose head may start
-  int unstarted_ = 0, most_unstarted_;
-  std::int64_t fetched_ = 0;
+  SlotMask unfinished_ = 0;               // slots in use
+  std::uint64_t ready_ = 0;               // streams whose head may start
+  int unstarted_ = 0, most_unstarted_;    // of those that are issued
+  std::array<SlotId, batch> unissued_{};  // by position
+  std::int64_t fetched_ = 0, issued_ = 0;
   bool ended_ = false;
 };
 

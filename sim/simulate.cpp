@@ -20,8 +20,6 @@ constexpr double never = std::numeric_limits<double>::infinity();
 enum class TimerKind : std::uint8_t { host_issued, op_ends, flows_start, port_narrows };
 
 struct Timer {
-  double at = 0;
-  std::uint64_t sequence = 0;  // of those at one time: in order of creation
   TimerKind kind = TimerKind::host_issued;
   int rank = 0;
   SlotId op = 0;
@@ -31,7 +29,13 @@ struct Timer {
   int collective = -1;
   double since = 0;  // port_narrows: when the kernel began
 };
-bool is_later(const Timer& a, const Timer& b) {
+/// When a timer of the list fires.
+struct Alarm {
+  double at = 0;
+  std::uint64_t sequence = 0;  // of those at one time: in order of creation
+  std::uint32_t timer = 0;
+};
+bool is_later(const Alarm& a, const Alarm& b) {
   return a.at != b.at ? a.at > b.at : a.sequence > b.sequence;
 }
 
@@ -112,14 +116,15 @@ class Engine {
     work();
     for (;;) {
       // Timers of this instant before rates are solved: once, for all that starts together.
-      while (!timers_.empty() && timers_.front().at <= now_) {
-        std::ranges::pop_heap(timers_, is_later);
-        const Timer due = timers_.back();
-        timers_.pop_back();
-        fire(due);
+      while (!alarms_.empty() && alarms_.front().at <= now_) {
+        std::ranges::pop_heap(alarms_, is_later);
+        const std::uint32_t due = alarms_.back().timer;
+        alarms_.pop_back();
+        free_timers_.push_back(due);
+        fire(Timer(timers_[due]));
         work();
       }
-      const double timer = timers_.empty() ? never : timers_.front().at;
+      const double timer = alarms_.empty() ? never : alarms_.front().at;
       const double next = std::min(timer, network_.next_completion().count());
       if (next == never) {
         break;
@@ -175,24 +180,33 @@ class Engine {
     awake_.clear();
   }
 
-  /// Fetches what fits and starts what can start; what starts makes room for more.
+  /// Issues what fits and starts what can start; what starts makes room for more.
   void advance(int index) {
     RankState& r = ranks_[static_cast<std::size_t>(index)];
-    fetch(r);
+    issue(r);
     do {
       start_ready(index, r);
-    } while (fetch(r));
+    } while (issue(r));
   }
 
-  /// Says whether one of the new ops is the first of its stream.
-  bool fetch(RankState& r) {
+  /// Says whether one of the ops that it issues is the first of its stream.
+  bool issue(RankState& r) {
     bool first = false;
+    while (r.window.has_room() && (r.window.issued() < r.window.fetched() || fetch(r))) {
+      Slot& slot = r.window.issue();
+      slot.fetched = now_;
+      first = first || r.window.head(slot.stream.index()) == slot.id;
+    }
+    return first;
+  }
+
+  /// Says whether there was one more op.
+  bool fetch(RankState& r) {
     const Op* op = nullptr;
     while (Slot* slot = r.window.fetch(op)) {
       prepare(r, *slot, *op);
-      first = first || r.window.head(slot->stream.index()) == slot->id;
     }
-    return first;
+    return r.window.issued() < r.window.fetched();
   }
 
   void start_ready(int index, RankState& r) {
@@ -232,7 +246,6 @@ class Engine {
     tell();
     r.host += costs_.host[static_cast<std::size_t>(slot.kind)].count();
     slot.issued = r.host;
-    slot.fetched = now_;
     const std::size_t like = r.window.like();
     if (like == Loop::none) {
       costs_of_ops_.fill(op, r.shapes, slot);
@@ -248,7 +261,9 @@ class Engine {
   void start(int index, Slot& slot) {
     RankState& r = ranks_[static_cast<std::size_t>(index)];
     r.window.start(slot.id);
-    slot.begin = now_;
+    if (options_.timeline) {
+      slot.begin = now_;
+    }
     if (is_kernel(slot.op_class)) {
       r.account.begin_kernel(slot, now_);
       if (slot.seconds > 0) {
@@ -510,8 +525,7 @@ class Engine {
   /// The slot may hold another op by now: it is the same kernel if it began then.
   void narrow_port(const Timer& t) {
     RankState& r = ranks_[static_cast<std::size_t>(t.rank)];
-    const Slot& slot = r.window.slot(t.op);
-    if (r.running_kernel == t.op && slot.started && slot.begin == t.since) {
+    if (r.running_kernel == t.op && r.account.kernel_begin() == t.since) {
       network_.set_capacity(routes_.of(t.rank).port, costs_.beside_kernels);
     }
   }
@@ -590,11 +604,18 @@ class Engine {
     return s;
   }
 
-  void set_timer(double at, Timer timer) {
-    timer.at = at;
-    timer.sequence = timers_set_++;
-    timers_.push_back(timer);
-    std::ranges::push_heap(timers_, is_later);
+  void set_timer(double at, const Timer& timer) {
+    std::uint32_t place = 0;
+    if (free_timers_.empty()) {
+      place = static_cast<std::uint32_t>(timers_.size());
+      timers_.push_back(timer);
+    } else {
+      place = free_timers_.back();
+      free_timers_.pop_back();
+      timers_[place] = timer;
+    }
+    alarms_.push_back({.at = at, .sequence = timers_set_++, .timer = place});
+    std::ranges::push_heap(alarms_, is_later);
   }
 
   Slot& slot_of(OpOfRank op) {
@@ -618,7 +639,9 @@ class Engine {
   double now_ = 0;
   std::vector<RankState> ranks_;
   std::vector<int> awake_;
-  std::vector<Timer> timers_;  // a heap
+  std::vector<Timer> timers_;
+  std::vector<std::uint32_t> free_timers_;
+  std::vector<Alarm> alarms_;  // a heap
   std::uint64_t timers_set_ = 0;
   std::vector<Completion> completions_;
   std::vector<Message> in_flight_;

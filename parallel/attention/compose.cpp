@@ -259,12 +259,22 @@ Section needed_section(const TokenSet& q, const TokenSet& k, const Mask& mask,
     while (end != first && !needed(*std::prev(end))) {
       --end;
     }
+    if (first == ranges.begin() && end == ranges.end()) {
+      return tokens;
+    }
     TokenSet kept;
     std::ranges::for_each(first, end, [&](const TokenRange& range) { kept.append(range); });
     return kept;
   };
-  return {.q = keep(q, [&](const TokenRange& r) { return allows_any(TokenSet(r), k, mask); }),
-          .k = keep(k, [&](const TokenRange& r) { return allows_any(q, TokenSet(r), mask); })};
+  const auto sees_any = [&](const TokenRange& queries) {
+    return std::ranges::any_of(
+        k.ranges(), [&](const TokenRange& keys) { return allows_any(queries, keys, mask); });
+  };
+  const auto is_seen = [&](const TokenRange& keys) {
+    return std::ranges::any_of(
+        q.ranges(), [&](const TokenRange& queries) { return allows_any(queries, keys, mask); });
+  };
+  return {.q = keep(q, sees_any), .k = keep(k, is_seen)};
 }
 
 }  // namespace spp::strategies

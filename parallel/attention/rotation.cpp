@@ -87,10 +87,10 @@ BufferId rotate_forward(ProgramBuilder& b, const AttentionMesh& mesh, const Core
     const BufferId k = i == 0 ? io.k : arriving.k[held];
     const BufferId v = i == 0 ? io.v : arriving.v[held];
     if (i + 1 < steps) {
-      ops.push_back({ring_stream, Exchange{.to = walk.next,
-                                           .from = walk.previous,
-                                           .send = {k, v},
-                                           .receive = {arriving.k[free], arriving.v[free]}}});
+      ops.emplace_back(ring_stream, Exchange{.to = walk.next,
+                                             .from = walk.previous,
+                                             .send = {k, v},
+                                             .receive = {arriving.k[free], arriving.v[free]}});
     }
     const Section section = needed_section(c.tokens, walk.block(i), walk.problem.mask, c.options);
     if (section.empty()) {
@@ -103,13 +103,13 @@ BufferId rotate_forward(ProgramBuilder& b, const AttentionMesh& mesh, const Core
     block.lse = part_lse;
     block.q_tokens = section.q;
     block.k_tokens = section.k;
-    ops.push_back({compute, block});
-    ops.push_back({compute, Merge{.out = sum,
-                                  .lse = lse,
-                                  .part_out = part,
-                                  .part_lse = part_lse,
-                                  .tokens = section.q,
-                                  .initial = i == 0}});
+    ops.emplace_back(compute, block);
+    ops.emplace_back(compute, Merge{.out = sum,
+                                    .lse = lse,
+                                    .part_out = part,
+                                    .part_lse = part_lse,
+                                    .tokens = section.q,
+                                    .initial = i == 0});
   });
   b.op(compute, Copy{.kind = CopyKind::cast, .from = sum, .to = io.out});
   return lse;
@@ -167,10 +167,10 @@ Statistics rotate_backward(ProgramBuilder& b, const AttentionMesh& mesh, const C
       ops.push_back(pass(i, walk.next, walk.previous));
     }
     if (i + 1 < steps) {
-      ops.push_back({ring_stream, Exchange{.to = walk.next,
-                                           .from = walk.previous,
-                                           .send = {block.k, block.v},
-                                           .receive = {arriving.k[free], arriving.v[free]}}});
+      ops.emplace_back(ring_stream, Exchange{.to = walk.next,
+                                             .from = walk.previous,
+                                             .send = {block.k, block.v},
+                                             .receive = {arriving.k[free], arriving.v[free]}});
     }
     const Section section = needed_section(c.tokens, walk.block(i), walk.problem.mask, c.options);
     if (section.empty()) {
@@ -181,27 +181,26 @@ Statistics rotate_backward(ProgramBuilder& b, const AttentionMesh& mesh, const C
     block.d_v = v_part;
     block.q_tokens = section.q;
     block.k_tokens = section.k;
-    ops.push_back({compute, block});
-    ops.push_back(
-        {compute,
-         Accumulate{.sum = q_sum, .part = q_part, .tokens = section.q, .initial = i == 0}});
-    ops.push_back(
-        {compute,
-         Accumulate{
-             .sum = travelling.k[free], .part = k_part, .tokens = section.k, .initial = i == 0}});
-    ops.push_back(
-        {compute,
-         Accumulate{
-             .sum = travelling.v[free], .part = v_part, .tokens = section.k, .initial = i == 0}});
+    ops.emplace_back(compute, block);
+    ops.emplace_back(
+        compute, Accumulate{.sum = q_sum, .part = q_part, .tokens = section.q, .initial = i == 0});
+    ops.emplace_back(
+        compute,
+        Accumulate{
+            .sum = travelling.k[free], .part = k_part, .tokens = section.k, .initial = i == 0});
+    ops.emplace_back(
+        compute,
+        Accumulate{
+            .sum = travelling.v[free], .part = v_part, .tokens = section.k, .initial = i == 0});
   });
   const auto home = static_cast<std::size_t>(steps % 2);
   b.once([=](OpList& ops) {
     ops.push_back(pass(steps, walk.lender, walk.borrower));
-    ops.push_back({compute, Copy{.kind = CopyKind::cast, .from = q_sum, .to = io.d_q}});
-    ops.push_back(
-        {compute, Copy{.kind = CopyKind::cast, .from = travelling.k[home], .to = io.d_k}});
-    ops.push_back(
-        {compute, Copy{.kind = CopyKind::cast, .from = travelling.v[home], .to = io.d_v}});
+    ops.emplace_back(compute, Copy{.kind = CopyKind::cast, .from = q_sum, .to = io.d_q});
+    ops.emplace_back(compute,
+                     Copy{.kind = CopyKind::cast, .from = travelling.k[home], .to = io.d_k});
+    ops.emplace_back(compute,
+                     Copy{.kind = CopyKind::cast, .from = travelling.v[home], .to = io.d_v});
   });
   return {.lse = lse, .delta = delta};
 }

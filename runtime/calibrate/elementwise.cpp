@@ -100,8 +100,8 @@ Schedule empty_ops(std::int64_t ops) {
                                .dtype = DType::fp32,
                                .tokens = 1,
                                .heads = 1,
-                               .tile = {},
-                               .head_range = {}});
+                               .head_range = {},
+                               .tile = {}});
     program.loops.push_back({.trips = ops, .body = [token](std::int64_t, OpList& list) {
                                list.push_back({StreamId(0), Fill{.buffer = BufferId(0),
                                                                  .tokens = token,

@@ -62,10 +62,10 @@ Buffer LayerOperand::buffer(BufferRole role) const {
           .dtype = dtype,
           .tokens = rows,
           .heads = heads,
-          .tile = is_input ? TokenSet(TokenRange{.begin = 0, .count = rows}) : TokenSet(),
-          .head_range = is_input ? HeadRange{.begin = 0, .end = heads} : HeadRange(),
           .width = width,
-          .label = ref.label};
+          .label = ref.label,
+          .head_range = is_input ? HeadRange{.begin = 0, .end = heads} : HeadRange(),
+          .tile = is_input ? TokenSet(TokenRange{.begin = 0, .count = rows}) : TokenSet()};
 }
 
 OpBody LayerKernel::on(const BufferList& read, const BufferList& written, int definition) const {

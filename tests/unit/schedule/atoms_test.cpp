@@ -22,7 +22,7 @@ AtomGrid grid_of(const Problem& problem, const std::vector<TokenSet>& tiles,
   schedule.grain = grain;
   std::vector<Buffer> buffers;
   for (const TokenSet& tile : tiles) {
-    buffers.push_back({.name = "q", .role = BufferRole::input, .tile = tile, .head_range = {}});
+    buffers.push_back({.name = "q", .role = BufferRole::input, .head_range = {}, .tile = tile});
   }
   std::vector<std::span<const Buffer>> ranks;
   for (const Buffer& buffer : buffers) {

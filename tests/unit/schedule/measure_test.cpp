@@ -25,8 +25,6 @@ struct Bench {
                        .dtype = dtype,
                        .tokens = tokens,
                        .heads = heads,
-                       .tile = {},
-                       .head_range = {},
                        .width = shape.width,
                        .batch = shape.batch});
     return BufferId(buffers.size() - 1);
