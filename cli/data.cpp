@@ -66,7 +66,10 @@ fs::path data_folder() {
                                installed.string(), SPP_SOURCE_DIR));
 }
 
-Catalog topologies() { return Catalog(data_folder() / "topologies"); }
+const Catalog& topologies() {
+  static const Catalog catalog(data_folder() / "topologies");
+  return catalog;
+}
 ModelLibrary models() { return ModelLibrary(data_folder() / "models"); }
 
 std::string shown_path(const fs::path& file) {

@@ -16,7 +16,8 @@ namespace spp::cli {
 /// The folder that holds topologies/ and models/. InputError if there is none.
 std::filesystem::path data_folder();
 
-Catalog topologies();
+/// Read once: what a command needs of it, it asks for in several places.
+const Catalog& topologies();
 ModelLibrary models();
 
 /// "topologies/machines/dgx-h100.json": a file of the data folder as sources name it; else the

@@ -186,7 +186,7 @@ std::pair<int, std::string> Reader::usual_nodes(const MachineSpec& spec) const {
 /// A machine of the catalog, a file of ours, or files of others.
 MachineSpec Reader::named_machine(const std::string& name) {
   constexpr std::string_view option = "--topology";
-  const Catalog catalog = topologies();
+  const Catalog& catalog = topologies();
   resolve("topology", name);
   if (const Json* document = args_.document("topology")) {
     resolve_given("topology", *document);

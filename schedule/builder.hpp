@@ -17,7 +17,10 @@ class ProgramBuilder {
   ProgramBuilder(Problem problem, Rank rank) : ProgramBuilder(std::move(problem), rank, none()) {}
   /// `graph`: of values and parameters; it outlives the builder.
   ProgramBuilder(Problem problem, Rank rank, const Graph& graph)
-      : problem_(std::move(problem)), graph_(&graph), rank_(rank) {}
+      : problem_(std::move(problem)), graph_(&graph), rank_(rank) {
+    constexpr std::size_t of_an_attention_call = 16;
+    program_.buffers.reserve(of_an_attention_call);
+  }
 
   [[nodiscard]] const Problem& problem() const { return problem_; }
   [[nodiscard]] const Graph& graph() const { return *graph_; }

@@ -358,7 +358,6 @@ void calibrate_command(const Arguments& arguments, Output& output) {
     budgets.push_back({.suite = suite, .budget = runtime::budget_of(suite, work)});
   }
   Checkpoint done(request.file + ".partial", std::move(budgets));
-  std::optional<Catalog> catalog;  // of GPUs
   calibrate::ProfileInput input;
   input.name = request.name;
   input.kernels = request.kernel_name;
@@ -404,7 +403,7 @@ void calibrate_command(const Arguments& arguments, Output& output) {
   std::ranges::copy(input.calibration.warnings, std::back_inserter(request.warnings));
   if (request.engines != nullptr) {
     input.device = request.engines->report();
-    input.catalog = &catalog.emplace(topologies());
+    input.catalog = &topologies();
     std::ranges::copy(request.engines->warnings(), std::back_inserter(request.warnings));
   }
   for (const std::string& warning : request.warnings) {

@@ -91,7 +91,7 @@ std::string kernels_of(const StackSpec& s) {
 }
 
 void list_stacks(Output& output) {
-  const Catalog catalog = topologies();
+  const Catalog& catalog = topologies();
   Json doc = document("stack-list");
   Json stacks = Json::array();
   Table table;

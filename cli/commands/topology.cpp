@@ -36,7 +36,7 @@ std::string inter_text(const MachineSpec& m) {
 }
 
 void list_machines(Output& output) {
-  const Catalog catalog = topologies();
+  const Catalog& catalog = topologies();
   Json doc = document("topology-list");
   Json machines = Json::array();
   Json gpus = Json::array();
@@ -163,7 +163,7 @@ void print(const Shown& shown, bool checked, const std::string& drawing, Output&
 void show_machine(const std::string& name, const Arguments* arguments, Output& output) {
   const bool checked = arguments != nullptr;
   const std::string drawing = checked ? arguments->get("draw", "") : "";
-  const Catalog catalog = topologies();
+  const Catalog& catalog = topologies();
   const std::filesystem::path file = catalog.file_of(name, "topology");
   std::error_code ec;
   if (is_readable_file(file) && !std::filesystem::is_regular_file(file, ec)) {
@@ -207,7 +207,7 @@ imports::MergeOptions merge_options(const Arguments& arguments) {
 /// A file is meant, even when it is named like something that the catalog has; without a file, the
 /// latter.
 void check_one(const std::string& name, const Arguments& arguments, Output& output) {
-  const Catalog catalog = topologies();
+  const Catalog& catalog = topologies();
   const std::string drawing = arguments.get("draw", "");
   if (!is_readable_file(name)) {
     const std::vector<std::string> gpus = catalog.gpu_names();
