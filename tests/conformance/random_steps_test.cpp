@@ -5,6 +5,7 @@
 #include "planner/layer.hpp"
 #include "planner/step.hpp"
 #include "schedule/arena.hpp"
+#include "tests/support/catalog.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/requests.hpp"
 
@@ -59,7 +60,7 @@ struct Drawn {
 /// What schedules are, without what hosts take, which they do not hold: it hides transfers, too.
 const StackSpec& stack_of_schedules() {
   static const StackSpec stack = [] {
-    StackSpec own = Catalog(test::source_path("topologies")).stack("sp-plan", "test");
+    StackSpec own = test::catalog().stack("sp-plan", "test");
     own.step = counting_on_device(own.step);
     for (auto* host : {&own.step.host_kernel, &own.step.host_transfer, &own.step.host_exchange,
                        &own.step.host_message}) {
@@ -75,7 +76,7 @@ std::unique_ptr<sim::Cluster> cluster_of(Draw& draw) {
   const std::string machine =
       draw.one_of<std::string>({"dgx-h100", "dgx-a100", "dgx-b200", "hgx-h20", "hgx-a800",
                                 "8xl20-pcie", "8xrtx4090-pcie", "cloud-a100-ethernet"});
-  const MachineSpec spec = Catalog(test::source_path("topologies")).machine(machine, "test");
+  const MachineSpec spec = test::catalog().machine(machine, "test");
   const int nodes = machine.ends_with("-pcie") ? 1 : draw.one_of<int>({1, 2, 4});
   const int gpus = nodes > 1 ? 8 * nodes : draw.one_of<int>({3, 5, 6, 7, 8, 8, 8, 8});
   return std::make_unique<sim::Cluster>(spec, nodes, gpus);

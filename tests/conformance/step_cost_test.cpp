@@ -5,6 +5,7 @@
 #include "planner/step.hpp"
 #include "schedule/arena.hpp"
 #include "sim/thinned.hpp"
+#include "tests/support/catalog.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/requests.hpp"
 
@@ -23,7 +24,7 @@ StepPlan around(const SequencePlan& attention, int replicas, int zero) {
 
 /// Two nodes, of which a group of 16 ranks, every second one, has 10 and 6.
 sim::Cluster uneven() {
-  const MachineSpec rack = Catalog(test::source_path("topologies")).machine("gb200-nvl72", "test");
+  const MachineSpec rack = test::catalog().machine("gb200-nvl72", "test");
   return {*sim::part_of_domain(rack, 20), 2, 32};
 }
 
@@ -139,7 +140,7 @@ TEST_CASE("whole rows of weights are counted in every layer that keeps them") {
 
 TEST_CASE("what a plan counts of memory is about what lives at once on each stage of a pipeline") {
   const sim::Cluster cluster = test::cluster_of("dgx-h100", 1);
-  const StackSpec own = Catalog(test::source_path("topologies")).stack("sp-plan", "test");
+  const StackSpec own = test::catalog().stack("sp-plan", "test");
   Request request = test::step_request(cluster, "llama-3.1-8b", 8192);
   request.run_by(own);
   request.model->layers = 16;

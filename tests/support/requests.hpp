@@ -4,6 +4,7 @@
 #include "machine/profile.hpp"
 #include "machine/stack.hpp"
 #include "planner/plan.hpp"
+#include "tests/support/catalog.hpp"
 #include "tests/support/paths.hpp"
 
 #include <cstdint>
@@ -14,8 +15,7 @@ namespace spp::test {
 
 /// Whole nodes of a machine of topologies/.
 inline sim::Cluster cluster_of(const std::string& machine, int nodes) {
-  const Catalog catalog(source_path("topologies"));
-  const MachineSpec spec = catalog.machine(machine, "test");
+  const MachineSpec spec = catalog().machine(machine, "test");
   return {spec, nodes, nodes * static_cast<int>(spec.gpus_per_node.value)};
 }
 

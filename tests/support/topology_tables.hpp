@@ -4,6 +4,7 @@
 #include "base/file.hpp"
 #include "machine/import/format.hpp"
 #include "machine/import/merge.hpp"
+#include "tests/support/catalog.hpp"
 #include "tests/support/paths.hpp"
 
 #include <fmt/format.h>
@@ -13,11 +14,6 @@
 #include <utility>
 
 namespace spp::test {
-
-inline const Catalog& catalog() {
-  static const Catalog all(source_path("topologies"));
-  return all;
-}
 
 /// The machine that `table` with nodes of `gpu` is. InputError if it is refused.
 inline MachineSpec machine_of(std::string table, std::string gpu) {

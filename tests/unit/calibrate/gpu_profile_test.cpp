@@ -3,22 +3,18 @@
 #include "base/error.hpp"
 #include "calibrate/profile.hpp"
 #include "machine/profile.hpp"
+#include "tests/support/catalog.hpp"
 #include "tests/support/catch.hpp"
-#include "tests/support/paths.hpp"
 
 #include <string>
 #include <vector>
 
 using namespace spp;
 using Catch::Approx;
+using spp::test::catalog;
 using spp::test::message_of;
 
 namespace {
-
-const Catalog& catalog() {
-  static const Catalog all(test::source_path("topologies"));
-  return all;
-}
 
 DeviceReport h200(int ranks, int ranks_per_gpu) {
   DeviceReport device;

@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "calibrate/nccl.hpp"
 #include "machine/profile.hpp"
+#include "tests/support/catalog.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
 
@@ -10,14 +11,10 @@
 
 using namespace spp;
 using Catch::Approx;
+using spp::test::catalog;
 using spp::test::message_of;
 
 namespace {
-
-const Catalog& catalog() {
-  static const Catalog all(test::source_path("topologies"));
-  return all;
-}
 
 std::string sample(std::string_view name) {
   return test::source_path(fmt::format("tests/support/data/nccl-tests/{}", name)).string();

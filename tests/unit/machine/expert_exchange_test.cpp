@@ -3,8 +3,8 @@
 #include "base/error.hpp"
 #include "machine/machine.hpp"
 #include "machine/stack.hpp"
+#include "tests/support/catalog.hpp"
 #include "tests/support/catch.hpp"
-#include "tests/support/paths.hpp"
 
 using namespace spp;
 using Catch::Approx;
@@ -12,9 +12,7 @@ using Catch::Approx;
 namespace {
 
 ExpertExchangeSpec deepep() {
-  return Catalog(test::source_path("topologies"))
-      .stack("deepep", "test")
-      .expert_exchange.at("hopper");
+  return test::catalog().stack("deepep", "test").expert_exchange.at("hopper");
 }
 
 constexpr Bandwidth nvlink(450e9);

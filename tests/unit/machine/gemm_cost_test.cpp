@@ -3,8 +3,8 @@
 
 #include "base/error.hpp"
 #include "machine/kernel_cost.hpp"
+#include "tests/support/catalog.hpp"
 #include "tests/support/catch.hpp"
-#include "tests/support/paths.hpp"
 
 #include <array>
 #include <optional>
@@ -12,16 +12,10 @@
 using namespace spp;
 using Catch::Approx;
 using Catch::Matchers::ContainsSubstring;
-using spp::test::source_path;
 
 namespace {
 
-const Catalog& all_gpus() {
-  static const Catalog instance(source_path("topologies"));
-  return instance;
-}
-
-GpuSpec gpu_named(const std::string& name) { return all_gpus().gpu(name, "test"); }
+GpuSpec gpu_named(const std::string& name) { return test::catalog().gpu(name, "test"); }
 
 constexpr std::array every_format{GemmFormat::plain, GemmFormat::fp8, GemmFormat::fp8_block,
                                   GemmFormat::mxfp8, GemmFormat::nvfp4};
@@ -97,7 +91,7 @@ TEST_CASE("few tiles are split along k, where that pays") {
 }
 
 TEST_CASE("GEMMs never beat the peak, and never take less as they grow") {
-  for (const std::string& name : all_gpus().gpu_names()) {
+  for (const std::string& name : test::catalog().gpu_names()) {
     const GpuSpec gpu = gpu_named(name);
     const DType dtype = sixteen_bits(gpu);
     CAPTURE(name);

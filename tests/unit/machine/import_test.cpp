@@ -6,8 +6,10 @@
 #include "machine/import/format.hpp"
 #include "machine/import/hostlist.hpp"
 #include "machine/import/merge.hpp"
+#include "tests/support/catalog.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
+#include "tests/support/topology_tables.hpp"
 
 #include <fmt/format.h>
 
@@ -17,20 +19,17 @@ using namespace spp;
 using Catch::Matchers::ContainsSubstring;
 using imports::MergeOptions;
 using imports::Source;
+using spp::test::assumed;
+using spp::test::catalog;
 using spp::test::message_of;
 
 namespace {
-
-const Catalog& catalog() {
-  static const Catalog all(test::source_path("topologies"));
-  return all;
-}
 
 Source text(std::string content, std::string file = "topo.txt") {
   return imports::source_of(std::move(content), std::move(file));
 }
 
-Source sample(std::string_view name) {
+Source sample_source(std::string_view name) {
   const auto path = test::source_path(fmt::format("tests/support/data/machines/{}", name));
   return imports::source_of(read_text_file(path), std::string(name));
 }
@@ -42,15 +41,6 @@ MachineSpec machine_of(const std::vector<Source>& sources, const MergeOptions& o
 
 std::string refusal(const std::vector<Source>& sources, const MergeOptions& options = {}) {
   return message_of<InputError>([&] { (void)machine_of(sources, options); });
-}
-
-/// What was assumed about `what`, all of it.
-std::string assumed(const MachineSpec& machine, std::string_view what) {
-  std::string all;
-  for (const Assumption& a : machine.assumptions) {
-    all += a.what == what ? a.value + "; " : "";
-  }
-  return all;
 }
 
 constexpr const char* pairs_of_a40 =
@@ -90,7 +80,7 @@ constexpr const char* smi_of_two_l20 =
 // ---- nvidia-smi topo -m
 
 TEST_CASE("topo -m: NVLink to all is switches, adapters behind GPUs' switches are the network") {
-  const MachineSpec m = machine_of({sample("topo-h100.txt")}, {.gpu = "h100"});
+  const MachineSpec m = machine_of({sample_source("topo-h100.txt")}, {.gpu = "h100"});
   CHECK(m.gpus_per_node.value == 8);
   CHECK(m.gpu.name == "h100-80g-sxm");
   CHECK(m.intra.name == "nvlink4");
@@ -124,9 +114,9 @@ TEST_CASE("topo -m: a GPU with a link that is down slows switches, it does not m
   }
   CHECK_THAT(refusal({text(table)}, {.gpu = "h100"}),
              ContainsSubstring("NV99 between GPUs, but h100-80g-sxm has 18 NVLinks; --gpu says"));
-  CHECK_THAT(refusal({sample("topo-h100.txt")}, {.gpu = "l40s"}),
+  CHECK_THAT(refusal({sample_source("topo-h100.txt")}, {.gpu = "l40s"}),
              ContainsSubstring("NV18 between GPUs, but l40s-48g has no NVLink"));
-  CHECK_THAT(refusal({sample("topo-h100.txt")}, {.gpu = "a100-80g-sxm"}),
+  CHECK_THAT(refusal({sample_source("topo-h100.txt")}, {.gpu = "a100-80g-sxm"}),
              ContainsSubstring("a100-80g-sxm has 12 NVLinks"));
 }
 
@@ -137,7 +127,7 @@ TEST_CASE("topo -m: adapters near some GPUs alone are dealt out to all, which is
 }
 
 TEST_CASE("topo -m: without NVLink sockets follow the table, and the interval is wide") {
-  const MachineSpec m = machine_of({sample("topo-l40s.txt")}, {.gpu = "l40s"});
+  const MachineSpec m = machine_of({sample_source("topo-l40s.txt")}, {.gpu = "l40s"});
   CHECK(m.intra.medium == "pcie");
   CHECK(m.sockets.value == 2);
   CHECK(!m.gpus_per_pcie_switch);
@@ -269,7 +259,7 @@ TEST_CASE("topo -p2p r: GPUs without access to each other go through the host's 
 }
 
 TEST_CASE("nvidia-smi -q -x: name, memory, lanes") {
-  const MachineSpec m = machine_of({sample("k8s-test-infra-qx-l40s.xml")});
+  const MachineSpec m = machine_of({sample_source("k8s-test-infra-qx-l40s.xml")});
   CHECK(m.gpu.name == "l40s-48g");
   CHECK(m.gpus_per_node.value == 1);
   CHECK_THAT(assumed(m, "intra.rate"), ContainsSubstring("8 lanes"));
@@ -278,7 +268,7 @@ TEST_CASE("nvidia-smi -q -x: name, memory, lanes") {
 // ---- NCCL's topology
 
 TEST_CASE("NCCL's XML: GPUs by PCI device, switches, adapters with their rate") {
-  const MachineSpec m = machine_of({sample("simai_topo_8A100_4CX6.xml")});
+  const MachineSpec m = machine_of({sample_source("simai_topo_8A100_4CX6.xml")});
   CHECK(m.gpu.name == "a100-80g-sxm");
   CHECK(m.gpus_per_node.value == 8);
   CHECK(m.intra.name == "nvlink3");
@@ -288,19 +278,19 @@ TEST_CASE("NCCL's XML: GPUs by PCI device, switches, adapters with their rate") 
 }
 
 TEST_CASE("NCCL's XML of clouds: what it does not show is assumed and said") {
-  const MachineSpec p4d = machine_of({sample("aws_p4d-24xl-topo.xml")});
+  const MachineSpec p4d = machine_of({sample_source("aws_p4d-24xl-topo.xml")});
   CHECK(p4d.gpu.name == "a100-40g-sxm");
   CHECK(p4d.intra.medium == "nvlink");
   CHECK_THAT(assumed(p4d, "intra"), ContainsSubstring("no file shows the NVLinks"));
   CHECK(p4d.inter->transport.name == "efa");
-  const MachineSpec ncv4 = machine_of({sample("azure_ncv4-topo.xml")});
+  const MachineSpec ncv4 = machine_of({sample_source("azure_ncv4-topo.xml")});
   CHECK(ncv4.gpu.name == "a100-80g-pcie");
   CHECK(ncv4.intra.medium == "pcie");
   CHECK_THAT(assumed(ncv4, "import.nvlink_hidden"), ContainsSubstring("GPU 0"));
-  const MachineSpec ndv5 = machine_of({sample("azure_ndv5-topo.xml")}, {.gpu = "h100"});
+  const MachineSpec ndv5 = machine_of({sample_source("azure_ndv5-topo.xml")}, {.gpu = "h100"});
   CHECK(ndv5.inter->nics.value == 8);
   CHECK(ndv5.inter->transport.name == "ib");
-  CHECK_THAT(refusal({sample("azure_ndv5-topo.xml")}), ContainsSubstring("--gpu NAME"));
+  CHECK_THAT(refusal({sample_source("azure_ndv5-topo.xml")}), ContainsSubstring("--gpu NAME"));
 }
 
 TEST_CASE("NCCL's XML: bridges and adapters pass no more than their PCIe links") {
@@ -338,7 +328,8 @@ TEST_CASE("NCCL's XML: bridges and adapters pass no more than their PCIe links")
 }
 
 TEST_CASE("NCCL's XML: graphs, broken files and deep nests are refused in a line") {
-  CHECK_THAT(refusal({sample("azure_ncv4-graph.xml")}), ContainsSubstring("NCCL_TOPO_DUMP_FILE"));
+  CHECK_THAT(refusal({sample_source("azure_ncv4-graph.xml")}),
+             ContainsSubstring("NCCL_TOPO_DUMP_FILE"));
   CHECK_THAT(refusal({text("<system version=\"1\">\n  <cpu numaid=\"0\">\n", "a.xml")}),
              ContainsSubstring("not well-formed XML"));
   CHECK_THAT(refusal({text("<system version=\"1\"></system>", "a.xml")}),
@@ -359,11 +350,11 @@ TEST_CASE("XML that defines entities is refused, and a DOCTYPE only where its pr
   bomb += "<system version=\"1\"><cpu numaid=\"&b;\"/></system>\n";
   CHECK_THAT(refusal({text(bomb, "a.xml")}, {.gpu = "h100"}),
              ContainsSubstring("a.xml:2: its DOCTYPE defines entities"));
-  std::string named = sample("azure_ndv5-topo.xml").text;
+  std::string named = sample_source("azure_ndv5-topo.xml").text;
   named.insert(named.find("<system"), "<!DOCTYPE system SYSTEM \"topo.dtd\">\n");
   CHECK_THAT(refusal({text(named, "b.xml")}, {.gpu = "h100"}),
              ContainsSubstring("has a DOCTYPE, which NCCL does not write"));
-  std::string smi = sample("k8s-test-infra-qx-l40s.xml").text;
+  std::string smi = sample_source("k8s-test-infra-qx-l40s.xml").text;
   const std::string doctype = "<!DOCTYPE nvidia_smi_log SYSTEM \"nvsmi_device_v13.dtd\"";
   REQUIRE(smi.find(doctype) != std::string::npos);
   smi.replace(smi.find(doctype), doctype.size(), doctype + " [<!ENTITY a \"b\">]");
@@ -374,7 +365,7 @@ TEST_CASE("XML that defines entities is refused, and a DOCTYPE only where its pr
 
 TEST_CASE("nccl-tests say how many hosts and ranks there are, and on which GPUs") {
   const imports::Imported imported =
-      merge(imports::read_facts({sample("alltoall-2x8.txt")}), {}, catalog());
+      merge(imports::read_facts({sample_source("alltoall-2x8.txt")}), {}, catalog());
   CHECK(imported.nodes == 2);
   REQUIRE(imported.tests.size() == 1);
   const MachineSpec m = catalog().machine_of(imported.machine, "imported");
@@ -401,7 +392,7 @@ TEST_CASE("ibstat and ibv_devinfo give adapters' rates, and which are down") {
   const std::string ports =
       ports_of(0, 4, "Ethernet", 200) + ports_of(4, 4, "Ethernet", 200, "Down");
   const MachineSpec m =
-      machine_of({sample("topo-h100.txt"), text(ports, "ibstat.txt")}, {.gpu = "h100"});
+      machine_of({sample_source("topo-h100.txt"), text(ports, "ibstat.txt")}, {.gpu = "h100"});
   CHECK(m.inter->transport.name == "roce");
   CHECK(m.inter->nics.value == 4);
   CHECK_THAT(assumed(m, "inter.nics"),
@@ -479,9 +470,9 @@ TEST_CASE("adapters of several kinds: the fastest are taken at their own rate, o
   CHECK(ten.inter->rate_per_nic.value == Bandwidth(50e9));
   CHECK_THAT(assumed(ten, "inter.nics"), ContainsSubstring("8 of 10"));
   // Adapters of which no file gives the rate are as the others.
-  const MachineSpec silent =
-      machine_of({sample("topo-h100.txt"), text(ports_of(0, 1, "Ethernet", 100), "ibstat.txt")},
-                 {.gpu = "h100"});
+  const MachineSpec silent = machine_of(
+      {sample_source("topo-h100.txt"), text(ports_of(0, 1, "Ethernet", 100), "ibstat.txt")},
+      {.gpu = "h100"});
   CHECK(silent.inter->transport.name == "roce");
   CHECK(silent.inter->nics.value == 8);
   CHECK(silent.inter->rate_per_nic.value == Bandwidth(12.5e9));
@@ -579,8 +570,8 @@ TEST_CASE("Slurm: nodes, their GPUs and the switches above them") {
       "\nNodeName=n02 Arch=x86_64\n   Gres=gpu:h100:8(S:0-1)\n\n"
       "NodeName=login1\n   Gres=(null)\n",
       "nodes.txt");
-  const imports::Imported imported =
-      merge(imports::read_facts({nodes, sample("topograph_tree_topology.conf")}), {}, catalog());
+  const imports::Imported imported = merge(
+      imports::read_facts({nodes, sample_source("topograph_tree_topology.conf")}), {}, catalog());
   CHECK(imported.nodes == 2);
   const MachineSpec m = catalog().machine_of(imported.machine, "imported");
   CHECK(m.gpu.name == "h100-80g-sxm");
@@ -621,7 +612,7 @@ TEST_CASE("text that describes no machine is refused with the formats that are k
 }
 
 TEST_CASE("what was imported is a document that is read back alike") {
-  const imports::Imported imported = merge(imports::read_facts({sample("topo-l40s.txt")}),
+  const imports::Imported imported = merge(imports::read_facts({sample_source("topo-l40s.txt")}),
                                            {.gpu = "l40s", .name = "mine"}, catalog());
   const Json again = parse_json(imported.machine.dump(), "again");
   const MachineSpec m = catalog().machine_of(again, "again");

@@ -3,8 +3,8 @@
 
 #include "base/error.hpp"
 #include "machine/attention_tiles.hpp"
+#include "tests/support/catalog.hpp"
 #include "tests/support/catch.hpp"
-#include "tests/support/paths.hpp"
 
 #include <algorithm>
 #include <array>
@@ -16,15 +16,10 @@
 using namespace spp;
 using namespace spp::unit_literals;
 using Catch::Approx;
+using spp::test::catalog;
 using spp::test::message_of;
-using spp::test::source_path;
 
 namespace {
-
-const Catalog& catalog() {
-  static const Catalog instance(source_path("topologies"));
-  return instance;
-}
 
 GpuSpec gpu(const std::string& name) { return catalog().gpu(name, "test"); }
 

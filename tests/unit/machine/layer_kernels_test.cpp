@@ -4,8 +4,8 @@
 #include "base/error.hpp"
 #include "base/numbers.hpp"
 #include "machine/kernel_cost.hpp"
+#include "tests/support/catalog.hpp"
 #include "tests/support/catch.hpp"
-#include "tests/support/paths.hpp"
 
 using namespace spp;
 using Catch::Approx;
@@ -32,7 +32,7 @@ Json timed() {
 }
 
 GpuSpec h100() {
-  static const Catalog catalog(test::source_path("topologies"));
+  const Catalog& catalog = test::catalog();
   return catalog.gpu("h100", "test");
 }
 
@@ -41,7 +41,7 @@ Seconds time_of(const GpuSpec& gpu, GemmKind kind, std::int64_t m, std::int64_t 
   return cost.gemm({.m = m, .n = n, .k = k, .kind = kind}, DType::bf16);
 }
 
-std::string complaint(const std::string& pointer, const Json& value) {
+std::string refusal_of_layer(const std::string& pointer, const Json& value) {
   Json json = timed();
   json[Json::json_pointer(pointer)] = value;
   return test::message_of<InputError>([&] { (void)read_layer_kernels(JsonView(json, "p.json")); });
@@ -65,14 +65,16 @@ TEST_CASE("kernels of a layer survive being written and read") {
 }
 
 TEST_CASE("wrong kernels of a layer are refused with their key") {
-  CHECK_THAT(complaint("/gemms", 1), ContainsSubstring("did you mean 'gemm'?"));
-  CHECK_THAT(complaint("/gemm/backward", 1), ContainsSubstring("gemm: unknown key 'backward'"));
-  CHECK_THAT(complaint("/gemm/weight_gradient/efficiency", number(1.5, "fraction")),
+  CHECK_THAT(refusal_of_layer("/gemms", 1), ContainsSubstring("did you mean 'gemm'?"));
+  CHECK_THAT(refusal_of_layer("/gemm/backward", 1),
+             ContainsSubstring("gemm: unknown key 'backward'"));
+  CHECK_THAT(refusal_of_layer("/gemm/weight_gradient/efficiency", number(1.5, "fraction")),
              ContainsSubstring("gemm.weight_gradient.efficiency"));
-  CHECK_THAT(complaint("/rows/rmsnorm", 1),
+  CHECK_THAT(refusal_of_layer("/rows/rmsnorm", 1),
              ContainsSubstring("rows.rmsnorm: is no row-wise function of a layer (did you mean "
                                "'rms_norm'?)"));
-  CHECK_THAT(complaint("/rows/add_backward", 1), ContainsSubstring("is no row-wise function"));
+  CHECK_THAT(refusal_of_layer("/rows/add_backward", 1),
+             ContainsSubstring("is no row-wise function"));
 }
 
 TEST_CASE("a kind of GEMM that was timed costs what it did, others what the generation says") {

@@ -2,22 +2,16 @@
 #include "machine/linear_cost.hpp"
 
 #include "base/error.hpp"
+#include "tests/support/catalog.hpp"
 #include "tests/support/catch.hpp"
-#include "tests/support/paths.hpp"
 
 #include <array>
 
 using namespace spp;
 using Catch::Approx;
 using Catch::Matchers::ContainsSubstring;
-using spp::test::source_path;
 
 namespace {
-
-const Catalog& linear_catalog() {
-  static const Catalog instance(source_path("topologies"));
-  return instance;
-}
 
 struct LinearGpu {
   GpuSpec gpu;
@@ -25,16 +19,16 @@ struct LinearGpu {
 };
 
 LinearGpu linear_gpu(const std::string& name) {
-  GpuSpec gpu = linear_catalog().gpu(name, "test");
-  const Json document = linear_catalog().generation_document(gpu.generation.name);
+  GpuSpec gpu = test::catalog().gpu(name, "test");
+  const Json document = test::catalog().generation_document(gpu.generation.name);
   return {.gpu = std::move(gpu), .spec = read_linear(JsonView(document, "generation"))};
 }
 
 std::vector<LinearGpu> linear_gpus() {
   std::vector<LinearGpu> all;
-  for (const std::string& name : linear_catalog().gpu_names()) {
-    const std::string generation = linear_catalog().gpu(name, "test").generation.name;
-    if (linear_catalog().generation_document(generation).contains("linear")) {
+  for (const std::string& name : test::catalog().gpu_names()) {
+    const std::string generation = test::catalog().gpu(name, "test").generation.name;
+    if (test::catalog().generation_document(generation).contains("linear")) {
       all.push_back(linear_gpu(name));
     }
   }
@@ -43,7 +37,7 @@ std::vector<LinearGpu> linear_gpus() {
 
 constexpr std::array<std::int64_t, 8> linear_lengths{1, 64, 65, 512, 4096, 4097, 65536, 1 << 20};
 
-Json hopper_linear() { return linear_catalog().generation_document("hopper"); }
+Json hopper_linear() { return test::catalog().generation_document("hopper"); }
 
 }  // namespace
 

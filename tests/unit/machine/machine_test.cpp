@@ -3,6 +3,7 @@
 
 #include "base/error.hpp"
 #include "machine/machine_json.hpp"
+#include "tests/support/catalog.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
 #include "tests/support/temp_dir.hpp"
@@ -17,6 +18,7 @@ using Catch::Approx;
 using Catch::Matchers::ContainsSubstring;
 using Catch::Matchers::EndsWith;
 using Catch::Matchers::StartsWith;
+using spp::test::catalog;
 using spp::test::message_of;
 using spp::test::source_path;
 using spp::test::TempDir;
@@ -24,11 +26,6 @@ using spp::test::TempDir;
 namespace fs = std::filesystem;
 
 namespace {
-
-const Catalog& catalog() {
-  static const Catalog instance(source_path("topologies"));
-  return instance;
-}
 
 /// A copy of topologies/ with one value of one file replaced.
 class Spoiled {

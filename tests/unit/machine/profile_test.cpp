@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "sim/cluster.hpp"
+#include "tests/support/catalog.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
 
@@ -110,7 +111,7 @@ TEST_CASE("cores and SMs do not mix on a machine") {
   MachineSpec m = p.machine;
   m.inter->transport.cpu_share.reset();
   CHECK_THAT(refused(m), ContainsSubstring("m: inter.transport: 'tcp' has no cpu_share"));
-  MachineSpec gpus = Catalog(test::source_path("topologies")).machine("dgx-h100", "test");
+  MachineSpec gpus = test::catalog().machine("dgx-h100", "test");
   gpus.host = p.machine.host;
   CHECK_THAT(refused(gpus), ContainsSubstring("m: host"));
   gpus.host.reset();
@@ -119,7 +120,7 @@ TEST_CASE("cores and SMs do not mix on a machine") {
 }
 
 TEST_CASE("a profile calibrates a machine of the same GPU") {
-  const Catalog catalog(test::source_path("topologies"));
+  const Catalog& catalog = test::catalog();
   const MachineSpec dgx = catalog.machine("dgx-h100", "test");
   Profile p{.name = "mine", .machine = dgx};
   p.machine.gpu.generation.launch.value = Seconds(9e-6);

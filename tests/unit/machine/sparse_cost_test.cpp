@@ -3,8 +3,8 @@
 #include "machine/sparse_cost.hpp"
 
 #include "base/error.hpp"
+#include "tests/support/catalog.hpp"
 #include "tests/support/catch.hpp"
-#include "tests/support/paths.hpp"
 
 using namespace spp;
 using Catch::Approx;
@@ -12,9 +12,7 @@ using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
-GpuSpec sparse_gpu(const std::string& name) {
-  return Catalog(test::source_path("topologies")).gpu(name, "test");
-}
+GpuSpec sparse_gpu(const std::string& name) { return test::catalog().gpu(name, "test"); }
 
 /// DeepSeek-V3.2's, of queries that all see so many keys.
 PickedWork of_v32(double queries, double keys, Phase phase = Phase::forward) {

@@ -1,8 +1,8 @@
 #include "machine/stack.hpp"
 
 #include "base/error.hpp"
+#include "tests/support/catalog.hpp"
 #include "tests/support/catch.hpp"
-#include "tests/support/paths.hpp"
 
 #include <functional>
 
@@ -49,7 +49,7 @@ TEST_CASE("what a stack says, and what it leaves to the GPU") {
   const StackSpec stack = read();
   CHECK(stack.gradient == DType::fp32);
   CHECK(stack.strategies == std::vector<std::string>{"ring", "usp"});
-  const Catalog catalog(test::source_path("topologies"));
+  const Catalog& catalog = test::catalog();
   const GenerationSpec hopper = catalog.generation("hopper", "test");
   CHECK(attention_of(stack, hopper).kernel == "FA2");
   const GenerationSpec ampere = catalog.generation("ampere", "test");
@@ -157,13 +157,13 @@ TEST_CASE("wrong stacks are refused by key") {
   CHECK_THROWS_WITH(read([](Json& d) { d["gradient"]["dtype"] = "fp8"; }),
                     ContainsSubstring("fp8"));
   StackSpec unknown = read([](Json& d) { d["attention"]["hopper"]["kernel"] = "FA9"; });
-  const Catalog catalog(test::source_path("topologies"));
+  const Catalog& catalog = test::catalog();
   CHECK_THROWS_WITH(attention_of(unknown, catalog.generation("hopper", "test")),
                     ContainsSubstring("stack example: attention.hopper"));
 }
 
 TEST_CASE("every stack can run on every GPU") {
-  const Catalog catalog(test::source_path("topologies"));
+  const Catalog& catalog = test::catalog();
   for (const std::string& name : catalog.stack_names()) {
     const StackSpec stack = catalog.stack(name, "test");
     CHECK(stack.name == name);

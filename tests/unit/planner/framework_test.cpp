@@ -6,6 +6,7 @@
 #include "parallel/attention/attention_mesh.hpp"
 #include "sim/thinned.hpp"
 #include "step/stages.hpp"
+#include "tests/support/catalog.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
 #include "tests/support/requests.hpp"
@@ -21,7 +22,7 @@ using spp::test::message_of;
 namespace {
 
 sim::Cluster world(const std::string& machine, int nodes) {
-  const MachineSpec spec = Catalog(test::source_path("topologies")).machine(machine, "test");
+  const MachineSpec spec = test::catalog().machine(machine, "test");
   return {spec, nodes, nodes * static_cast<int>(spec.gpus_per_node.value)};
 }
 
@@ -86,7 +87,7 @@ TEST_CASE("names and aliases of frameworks are one each, and lead to theirs") {
 }
 
 TEST_CASE("a framework says by which version and whose word, and its stack is one of ours") {
-  const Catalog catalog(test::source_path("topologies"));
+  const Catalog& catalog = test::catalog();
   for (const Framework* f : frameworks::all()) {
     INFO(f->name);
     CHECK_THAT(std::string(f->checked), ContainsSubstring("https://"));
@@ -921,7 +922,7 @@ TEST_CASE("MaxText's devices x per_device_batch_size, rounded down, are the plan
   while (gpus % nodes != 0) {
     ++nodes;
   }
-  const MachineSpec spec = Catalog(test::source_path("topologies")).machine("dgx-h100", "test");
+  const MachineSpec spec = test::catalog().machine("dgx-h100", "test");
   const sim::Cluster cluster(sim::evenly_filled(spec, nodes, gpus), nodes, gpus);
   Request request = test::step_request(cluster, "llama-3.1-405b", 1 << 20);
   request.problem.seq = std::int64_t{16} * 1024 * gpus;
@@ -941,8 +942,7 @@ TEST_CASE("MaxText's devices x per_device_batch_size, rounded down, are the plan
 }
 
 TEST_CASE("MaxText's axes fill a node, and what is left of them goes over nodes") {
-  const sim::Cluster cluster(Catalog(test::source_path("topologies")).machine("dgx-h100", "test"),
-                             4, 32);
+  const sim::Cluster cluster(test::catalog().machine("dgx-h100", "test"), 4, 32);
   Request request = test::step_request(cluster, "llama-3.1-8b", 1 << 17);
   request.problem.mask = request.model->mask.over(request.problem.seq);
   Candidate c = candidate_of({.strategy = "zigzag-ring", .ring = 4, .layout = Layout::zigzag});
@@ -961,8 +961,7 @@ TEST_CASE("MaxText's axes fill a node, and what is left of them goes over nodes"
 }
 
 TEST_CASE("attention in fp32 between ranks is not asked of kernels of 16 bits") {
-  const sim::Cluster cluster(Catalog(test::source_path("topologies")).machine("dgx-h100", "test"),
-                             1, 8);
+  const sim::Cluster cluster(test::catalog().machine("dgx-h100", "test"), 1, 8);
   Request request = test::step_request(cluster, "llama-3.1-8b", 1 << 16);
   request.problem.mask = request.model->mask.over(request.problem.seq);
   request.problem.dtype = DType::fp32;
@@ -975,7 +974,7 @@ TEST_CASE("attention in fp32 between ranks is not asked of kernels of 16 bits") 
 }
 
 TEST_CASE("who starts as many processes on every node is not given nodes of unlike numbers") {
-  const MachineSpec spec = Catalog(test::source_path("topologies")).machine("dgx-h100", "test");
+  const MachineSpec spec = test::catalog().machine("dgx-h100", "test");
   const auto rules_on = [&](std::string_view name, int gpus) {
     const sim::Cluster cluster(spec, 3, gpus);
     Request request = test::step_request(cluster, "llama-3.1-8b", 65536);

@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "planner/step.hpp"
 #include "schedule/coverage.hpp"
+#include "tests/support/catalog.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/requests.hpp"
 
@@ -129,7 +130,7 @@ TEST_CASE("a step that is simulated op by op takes nearly what its parts cost") 
 }
 
 TEST_CASE("a step that is simulated takes what a calibration timed for each of its own kernels") {
-  MachineSpec machine = Catalog(test::source_path("topologies")).machine("dgx-h100", "test");
+  MachineSpec machine = test::catalog().machine("dgx-h100", "test");
   const StepPlan plan = plan_of(1, 1);
   const auto others = [&] {
     const sim::Cluster cluster(machine, 1, 1);

@@ -2,8 +2,8 @@
 
 #include "machine/machine.hpp"
 #include "parallel/attention/strategy.hpp"
+#include "tests/support/catalog.hpp"
 #include "tests/support/catch.hpp"
-#include "tests/support/paths.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -15,7 +15,7 @@ using Catch::Approx;
 namespace {
 
 sim::Cluster one_node() {
-  const MachineSpec spec = Catalog(test::source_path("topologies")).machine("dgx-h100", "test");
+  const MachineSpec spec = test::catalog().machine("dgx-h100", "test");
   return {spec, 1, 8};
 }
 

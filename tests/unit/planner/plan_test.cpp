@@ -8,6 +8,7 @@
 #include "planner/framework.hpp"
 #include "planner/step.hpp"
 #include "schedule/arena.hpp"
+#include "tests/support/catalog.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
 #include "tests/support/requests.hpp"
@@ -207,7 +208,7 @@ TEST_CASE("ranks that share a core take turns, in the model around attention, to
 
 TEST_CASE("branches of guidance: a batch of two, two passes, or half of the GPUs for each") {
   const auto step = [](int gpus, Guidance guidance, int groups, std::int64_t batch = 1) {
-    const Catalog catalog(test::source_path("topologies"));
+    const Catalog& catalog = test::catalog();
     const sim::Cluster cluster(catalog.machine("dgx-h100", "test"), 1, gpus);
     Request request;
     request.model = ModelLibrary(test::source_path("models")).load("wan2.1-t2v-14b", "test");
@@ -311,7 +312,7 @@ TEST_CASE("a stack limits the search, slows short calls and widens the interval"
   const sim::Cluster cluster = cluster_of("dgx-h100", 1);
   Request request = bare_request(cluster, 16384);
   const Candidate own = plan(request).candidates.at(0);
-  const StackSpec stack = Catalog(test::source_path("topologies")).stack("yunchang", "test");
+  const StackSpec stack = test::catalog().stack("yunchang", "test");
   request.run_by(stack);
   request.framework = &frameworks::by_name(stack.framework, "test");
   request.top = 1000;
@@ -537,7 +538,7 @@ TEST_CASE("where all ranks have the same work, tokens stay in their order") {
 }
 
 TEST_CASE("a length that tensor ranks do not divide is padded, not refused") {
-  const Catalog catalog(test::source_path("topologies"));
+  const Catalog& catalog = test::catalog();
   const sim::Cluster cluster(catalog.machine("8xrtx4090-pcie", "test"), 1, 6);
   const auto fastest = [&](std::int64_t seq) {
     Request request = test::step_request(cluster, "flux.1-dev", seq);

@@ -1,8 +1,8 @@
 // What a search may take, and what it answers when that is not enough.
 #include "machine/machine.hpp"
 #include "planner/plan.hpp"
+#include "tests/support/catalog.hpp"
 #include "tests/support/catch.hpp"
-#include "tests/support/paths.hpp"
 
 #include <algorithm>
 
@@ -11,7 +11,7 @@ using namespace spp;
 namespace {
 
 sim::Cluster cluster_of(int nodes) {
-  const Catalog catalog(test::source_path("topologies"));
+  const Catalog& catalog = test::catalog();
   return {catalog.machine("dgx-h100", "test"), nodes, nodes * 8};
 }
 
@@ -130,7 +130,7 @@ TEST_CASE("the effort of a prediction is about the ops that are simulated") {
 
 TEST_CASE("what a simulation takes beyond what was known before is charged, and may be too much") {
   // Blocks of a causal triangle over shared PCIe: each transfer ends by itself.
-  const Catalog catalog(test::source_path("topologies"));
+  const Catalog& catalog = test::catalog();
   const sim::Cluster cluster(catalog.machine("8xl40-pcie", "test"), 8, 64);
   Request request = request_on(cluster);
   request.memory = Bytes(40'000'000'000);

@@ -4,6 +4,7 @@
 #include "planner/decisions.hpp"
 #include "planner/step.hpp"
 #include "planner/step_space.hpp"
+#include "tests/support/catalog.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/requests.hpp"
 
@@ -21,7 +22,7 @@ using spp::test::step_request;
 namespace {
 
 sim::Cluster h100_nodes(int nodes) {
-  const MachineSpec spec = Catalog(test::source_path("topologies")).machine("dgx-h100", "test");
+  const MachineSpec spec = test::catalog().machine("dgx-h100", "test");
   return {spec, nodes, 8 * nodes};
 }
 
@@ -168,7 +169,7 @@ TEST_CASE("no bound lies above its plans, whatever the stack, the format and the
     GemmFormat format = GemmFormat::plain;
     std::int64_t global_batch = 16;
   };
-  const Catalog catalog(test::source_path("topologies"));
+  const Catalog& catalog = test::catalog();
   for (const Asked& asked :
        {Asked{.machine = "dgx-h100",
               .stack = "megatron-te",
@@ -255,7 +256,7 @@ TEST_CASE("attention of layers with heads of their own is asked with these") {
 }
 
 TEST_CASE("a prompt goes through stages where more ranks would only talk more") {
-  const Catalog catalog(test::source_path("topologies"));
+  const Catalog& catalog = test::catalog();
   const sim::Cluster cluster(catalog.machine("dgx-a100", "test"), 4, 32);
   Request request = step_request(cluster, "llama-3.1-405b", 4096);
   request.phase = StepPhase::prefill;
@@ -268,7 +269,7 @@ TEST_CASE("a prompt goes through stages where more ranks would only talk more") 
 }
 
 TEST_CASE("a hybrid model's layout is searched with what its linear layers take") {
-  const Catalog catalog(test::source_path("topologies"));
+  const Catalog& catalog = test::catalog();
   const sim::Cluster cluster(catalog.machine("8xl20-pcie", "test"), 1, 2);
   Request request = step_request(cluster, "nemotron-3-nano-30b-a3b", 65536);
   request.phase = StepPhase::prefill;
@@ -280,7 +281,7 @@ TEST_CASE("a hybrid model's layout is searched with what its linear layers take"
 }
 
 TEST_CASE("experts that tensor ranks have copies of are cut by ZeRO, and gathered for each layer") {
-  const Catalog catalog(test::source_path("topologies"));
+  const Catalog& catalog = test::catalog();
   const sim::Cluster cluster(catalog.machine("dgx-h200", "test"), 1, 4);
   Request request = step_request(cluster, "gpt-oss-20b", 2048);
   request.memory = Bytes(130'000'000'000);
@@ -336,7 +337,7 @@ TEST_CASE("a hybrid model's plans follow its linear attention's heads and order 
 }
 
 TEST_CASE("a GPU of which nobody says how it runs linear attention is refused by name") {
-  const MachineSpec spec = Catalog(test::source_path("topologies")).machine("dgx-2-v100", "test");
+  const MachineSpec spec = test::catalog().machine("dgx-2-v100", "test");
   const sim::Cluster cluster(spec, 1, 16);
   Request request = step_request(cluster, "qwen3.5-27b", 8192);
   request.problem.dtype = DType::fp16;
@@ -427,7 +428,7 @@ TEST_CASE("keys that an indexer picks are gathered from long rings, too") {
 }
 
 TEST_CASE("gradients lie with an offloaded optimizer on one GPU, too") {
-  const MachineSpec spec = Catalog(test::source_path("topologies")).machine("dgx-a100-40g", "test");
+  const MachineSpec spec = test::catalog().machine("dgx-a100-40g", "test");
   const sim::Cluster cluster(spec, 1, 1);
   Request request = step_request(cluster, "llama-3.1-8b", 4096);
   request.step.global_batch = 4;
@@ -439,8 +440,7 @@ TEST_CASE("gradients lie with an offloaded optimizer on one GPU, too") {
 }
 
 TEST_CASE("a denoising step is cut into stages where ranks between nodes talk less for it") {
-  const MachineSpec spec =
-      Catalog(test::source_path("topologies")).machine("a100-16x-ethernet", "test");
+  const MachineSpec spec = test::catalog().machine("a100-16x-ethernet", "test");
   const sim::Cluster cluster(spec, 4, 64);
   Request request = step_request(cluster, "cogvideox-5b", 65536);
   request.phase = StepPhase::prefill;
@@ -559,7 +559,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a decision against a degree is one against the best plan that has it") {
-  const Catalog catalog(test::source_path("topologies"));
+  const Catalog& catalog = test::catalog();
   const sim::Cluster cluster(catalog.machine("dgx-b200", "test"), 1, 6);
   Request request = step_request(cluster, "qwen3-30b-a3b", 4096);
   request.memory = Bytes(170'000'000'000);
@@ -720,7 +720,7 @@ TEST_CASE("attention is chosen by all kinds of layers") {
 }
 
 TEST_CASE("tensor ranks divide the part of a node that is used") {
-  const MachineSpec spec = Catalog(test::source_path("topologies")).machine("dgx-h100", "test");
+  const MachineSpec spec = test::catalog().machine("dgx-h100", "test");
   const sim::Cluster cluster(spec, 1, 6);
   Request request = step_request(cluster, "qwen-image", 4608);
   request.phase = StepPhase::prefill;

@@ -3,8 +3,8 @@
 
 #include "machine/machine.hpp"
 #include "planner/packing.hpp"
+#include "tests/support/catalog.hpp"
 #include "tests/support/catch.hpp"
-#include "tests/support/paths.hpp"
 
 #include <atomic>
 #include <string>
@@ -14,7 +14,7 @@ using namespace spp;
 namespace {
 
 sim::Cluster two_nodes() {
-  const MachineSpec spec = Catalog(test::source_path("topologies")).machine("dgx-h100", "test");
+  const MachineSpec spec = test::catalog().machine("dgx-h100", "test");
   return {spec, 2, 16};
 }
 

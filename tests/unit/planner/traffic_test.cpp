@@ -4,6 +4,7 @@
 
 #include "machine/machine.hpp"
 #include "planner/step.hpp"
+#include "tests/support/catalog.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
 
@@ -14,7 +15,7 @@ using namespace spp;
 namespace {
 
 sim::Cluster nodes_of(const std::string& machine, int nodes) {
-  const MachineSpec spec = Catalog(test::source_path("topologies")).machine(machine, "test");
+  const MachineSpec spec = test::catalog().machine(machine, "test");
   const int gpus = static_cast<int>(spec.gpus_per_node.value) * nodes;
   return {spec, nodes, gpus};
 }
@@ -176,7 +177,7 @@ TEST_CASE("what waits for sums over copies on other nodes waits between nodes") 
 }
 
 TEST_CASE("an oversubscribed leaf carries what leaves all its nodes") {
-  MachineSpec spec = Catalog(test::source_path("topologies")).machine("dgx-h100", "test");
+  MachineSpec spec = test::catalog().machine("dgx-h100", "test");
   spec.fabric.kind = "fat-tree";
   spec.fabric.oversubscription.value = 2;
   spec.fabric.nodes_per_leaf = Sourced<std::int64_t>{.value = 2};

@@ -2,8 +2,8 @@
 
 #include "base/file.hpp"
 #include "regress/predict.hpp"
+#include "tests/support/catalog.hpp"
 #include "tests/support/catch.hpp"
-#include "tests/support/paths.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tests/unit/regress/corpus_file.hpp"
 
@@ -43,7 +43,7 @@ std::vector<PointPrediction> predicted(const Json& document) {
   const test::TempDir folder;
   const auto path = folder.path() / "example.json";
   write_file(path, document.dump());
-  return Predictor(Catalog(test::source_path("topologies"))).predict(read_corpus_file(path));
+  return Predictor(test::catalog()).predict(read_corpus_file(path));
 }
 
 }  // namespace

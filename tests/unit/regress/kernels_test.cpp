@@ -1,8 +1,8 @@
 #include "regress/kernels.hpp"
 
 #include "base/error.hpp"
+#include "tests/support/catalog.hpp"
 #include "tests/support/catch.hpp"
-#include "tests/support/paths.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -32,7 +32,7 @@ std::int64_t sum_of(const std::vector<std::int64_t>& rows) {
   return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
 }
 
-Catalog test_catalog() { return Catalog(test::source_path("topologies")); }
+Catalog test_catalog() { return test::catalog(); }
 GpuSpec h100() { return test_catalog().gpu("h100", "test"); }
 
 }  // namespace

@@ -3,8 +3,8 @@
 
 #include "base/error.hpp"
 #include "base/file.hpp"
+#include "tests/support/catalog.hpp"
 #include "tests/support/catch.hpp"
-#include "tests/support/paths.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tests/unit/regress/corpus_file.hpp"
 
@@ -16,7 +16,7 @@ using Catch::Matchers::EndsWith;
 
 namespace {
 
-Predictor predictor() { return Predictor(Catalog(test::source_path("topologies"))); }
+Predictor predictor() { return Predictor(test::catalog()); }
 
 std::vector<PointPrediction> predict(const Json& document) {
   const test::TempDir folder;
@@ -69,7 +69,7 @@ TEST_CASE("unknown GPUs, links and stacks name file and point") {
 
 TEST_CASE("what a machine block leaves open is filled in and listed") {
   CorpusMachine machine{.gpu = "h800", .gpus_per_node = 8, .nodes = 2};
-  const Catalog catalog(test::source_path("topologies"));
+  const Catalog& catalog = test::catalog();
   const auto usual = compose(machine, 16, catalog, "test");
   CHECK(usual.nodes == 2);
   CHECK(usual.machine.inter->rate_per_nic.value == Bandwidth(50e9));
@@ -87,7 +87,7 @@ TEST_CASE("what a machine block leaves open is filled in and listed") {
 }
 
 TEST_CASE("a stated rate is the stated link's") {
-  const Catalog catalog(test::source_path("topologies"));
+  const Catalog& catalog = test::catalog();
   CorpusMachine machine{.gpu = "l40", .gpus_per_node = 4, .nodes = 1, .intra_kind = "nvlink3"};
   machine.intra_GBps = 56;
   const MachineSpec made = compose(machine, 4, catalog, "test").machine;
@@ -184,7 +184,7 @@ TEST_CASE("a slip of a link is refused, a source's own word is not") {
 }
 
 TEST_CASE("Grace racks are one NVLink domain") {
-  const Catalog catalog(test::source_path("topologies"));
+  const Catalog& catalog = test::catalog();
   const auto rack =
       compose({.gpu = "gb200", .gpus_per_node = 4, .nodes = 18, .intra_kind = "nvlink5"}, 72,
               catalog, "test");

@@ -10,7 +10,7 @@ using namespace spp;
 
 namespace {
 
-constexpr StreamId compute{0};
+constexpr StreamId kernels{0};
 
 /// Scratch buffers of whole tokens: one token is 256 bytes (1 head of 64 dimensions, fp32).
 struct Bench {
@@ -21,7 +21,7 @@ struct Bench {
   BufferId scratch(std::int64_t tokens) {
     return builder.scratch(fmt::format("b{}", names++), Tensor::q, tokens, 1);
   }
-  void copy(BufferId from, BufferId to) { builder.op(compute, Copy{.from = from, .to = to}); }
+  void copy(BufferId from, BufferId to) { builder.op(kernels, Copy{.from = from, .to = to}); }
   Arena plan() { return plan_arena(builder.finish()); }
 };
 
@@ -75,7 +75,7 @@ TEST_CASE("the largest buffer is placed first, small ones fill what is free") {
 }
 
 TEST_CASE("buffers of streams that overlap share no bytes until something orders them") {
-  // compute: a -> b. messages: c -> d, which no op of compute waits for. compute: b -> e may run
+  // kernels: a -> b. messages: c -> d, which no op of kernels waits for. kernels: b -> e may run
   // while c -> d does, so e takes the place of a, but not that of c. After f has read d, g may.
   Bench bench;
   constexpr StreamId messages{1};
@@ -99,7 +99,7 @@ TEST_CASE("buffers of streams that overlap share no bytes until something orders
 }
 
 TEST_CASE("a buffer that was only read on another stream is free when its reader has ended") {
-  // messages reads a for b; compute writes b, so it waits for that; only then may c take a's place.
+  // messages reads a for b; kernels writes b, so it waits for that; only then may c take a's place.
   Bench bench;
   constexpr StreamId messages{1};
   const BufferId a = bench.scratch(8);
@@ -161,7 +161,7 @@ TEST_CASE("a long loop is walked, not stored") {
   const BufferId a = bench.scratch(1);
   const BufferId b = bench.scratch(1);
   bench.builder.loop(1'000'000, [=](std::int64_t i, OpList& ops) {
-    ops.push_back({compute, Copy{.from = i % 2 == 0 ? a : b, .to = i % 2 == 0 ? b : a}});
+    ops.push_back({kernels, Copy{.from = i % 2 == 0 ? a : b, .to = i % 2 == 0 ? b : a}});
   });
   CHECK(tokens(bench.plan().size) == 2);
 }

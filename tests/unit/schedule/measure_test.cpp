@@ -14,7 +14,7 @@ constexpr std::int64_t q_tile = 131'072;
 constexpr std::int64_t kv_tile = 65'536;
 constexpr std::int64_t lse_tile = 2LL * 256 * 8 * 4;
 
-struct Bench {
+struct Operands {
   Problem problem{.seq = 1024, .batch = 2, .q_heads = 8, .kv_heads = 4, .head_dim = 16};
   std::vector<Buffer> buffers;
 
@@ -49,7 +49,7 @@ struct Bench {
 }  // namespace
 
 TEST_CASE("a buffer has batch * tokens * heads * width elements") {
-  Bench b;
+  Operands b;
   const auto size = [&](BufferId id) { return bytes_of(b.buffers[id.index()]).value(); };
   CHECK(size(b.q()) == q_tile);
   CHECK(size(b.kv()) == kv_tile);
@@ -59,7 +59,7 @@ TEST_CASE("a buffer has batch * tokens * heads * width elements") {
 }
 
 TEST_CASE("values and outputs may be narrower than queries and keys") {
-  Bench b;
+  Operands b;
   b.problem.value_dim = 8;
   const auto size = [&](Tensor tensor, int heads) {
     return bytes_of(b.buffers[b.add(tensor, 256, heads).index()]).value();
@@ -93,7 +93,7 @@ TEST_CASE("values and outputs may be narrower than queries and keys") {
 }
 
 TEST_CASE("an exchange sends its buffers, and nothing over the network to itself or nobody") {
-  Bench b;
+  Operands b;
   const BufferId k = b.kv();
   const BufferId v = b.kv();
   CHECK(b.sent(Exchange{.to = Rank(1), .from = Rank(3), .send = {k, v}, .receive = {}}) ==
@@ -103,7 +103,7 @@ TEST_CASE("an exchange sends its buffers, and nothing over the network to itself
 }
 
 TEST_CASE("an all-gather sends the own part to all others") {
-  Bench b;
+  Operands b;
   const Collective op{.kind = CollectiveKind::all_gather,
                       .group = {.first = 0, .stride = 1, .size = 4},
                       .from = b.kv(),
@@ -114,7 +114,7 @@ TEST_CASE("an all-gather sends the own part to all others") {
 }
 
 TEST_CASE("a reduce-scatter sends one part to each other") {
-  Bench b;
+  Operands b;
   const Collective op{.kind = CollectiveKind::reduce_scatter,
                       .group = {.first = 0, .stride = 1, .size = 4},
                       .from = b.add(Tensor::d_k, 1024, 4),
@@ -125,7 +125,7 @@ TEST_CASE("a reduce-scatter sends one part to each other") {
 }
 
 TEST_CASE("an all-reduce reduces and gathers every part but one") {
-  Bench b;
+  Operands b;
   const Collective op{.kind = CollectiveKind::all_reduce,
                       .group = {.first = 0, .stride = 1, .size = 4},
                       .from = b.add(Tensor::d_k, 1024, 4),
@@ -136,7 +136,7 @@ TEST_CASE("an all-reduce reduces and gathers every part but one") {
 }
 
 TEST_CASE("scattering heads sends each other rank its heads of the own tokens") {
-  Bench b;
+  Operands b;
   Collective op{.kind = CollectiveKind::all_to_all,
                 .group = {.first = 0, .stride = 1, .size = 4},
                 .from = b.q(),
@@ -153,7 +153,7 @@ TEST_CASE("scattering heads sends each other rank its heads of the own tokens") 
 }
 
 TEST_CASE("gathering heads sends each other rank its tokens of the own heads") {
-  Bench b;
+  Operands b;
   const Collective op{.kind = CollectiveKind::all_to_all,
                       .group = {.first = 0, .stride = 1, .size = 4},
                       .from = b.add(Tensor::out, 1024, 2),
@@ -167,7 +167,7 @@ TEST_CASE("gathering heads sends each other rank its tokens of the own heads") {
 }
 
 TEST_CASE("replicated KV heads are sent to every rank that needs them") {
-  Bench b;  // 4 KV heads over 8 ranks: one head to each of the 7 others
+  Operands b;  // 4 KV heads over 8 ranks: one head to each of the 7 others
   const Collective op{.kind = CollectiveKind::all_to_all,
                       .group = {.first = 0, .stride = 1, .size = 8},
                       .from = b.kv(),
@@ -182,7 +182,7 @@ TEST_CASE("replicated KV heads are sent to every rank that needs them") {
 }
 
 TEST_CASE("uneven heads: a rank sends all but its own share, however large that is") {
-  Bench b;  // 4 KV heads over 3 ranks: 2 1 1
+  Operands b;  // 4 KV heads over 3 ranks: 2 1 1
   Collective op{.kind = CollectiveKind::all_to_all,
                 .group = {.first = 0, .stride = 1, .size = 3},
                 .from = b.kv(),
@@ -201,7 +201,7 @@ TEST_CASE("uneven heads: a rank sends all but its own share, however large that 
 }
 
 TEST_CASE("attention counts 4 FLOPs a pair, head and dimension forward, 10 backward") {
-  Bench b;
+  Operands b;
   const TokenSet first({.begin = 0, .count = 256});
   const TokenSet second({.begin = 256, .count = 256});
   const HeadRange heads{0, 8};
@@ -225,7 +225,7 @@ TEST_CASE("attention counts 4 FLOPs a pair, head and dimension forward, 10 backw
 }
 
 TEST_CASE("a merge reads the part, and reads and writes the accumulator") {
-  Bench b;
+  Operands b;
   Merge op{.out = b.add(Tensor::out, 1024, 8, DType::fp32),
            .lse = b.lse(1024),
            .part_out = b.q(),
@@ -239,7 +239,7 @@ TEST_CASE("a merge reads the part, and reads and writes the accumulator") {
 }
 
 TEST_CASE("a sink changes all rows of out and lse, its gradient reads those of delta") {
-  Bench b;
+  Operands b;
   const BufferId sinks = b.lse(8);
   const BufferId d_sinks = b.lse(8);
   for (const auto& [id, dtype] : {std::pair(sinks, DType::bf16), std::pair(d_sinks, DType::fp32)}) {
@@ -257,7 +257,7 @@ TEST_CASE("a sink changes all rows of out and lse, its gradient reads those of d
 }
 
 TEST_CASE("the gradient of heads that are normed reads what was normed, which v is not") {
-  Bench b;
+  Operands b;
   const auto of_graph = [&](Tensor tensor, std::int64_t tokens, std::int64_t width, DType dtype) {
     const BufferId id = b.q();
     Buffer& buffer = b.buffers[id.index()];
@@ -285,13 +285,13 @@ TEST_CASE("the gradient of heads that are normed reads what was normed, which v 
 }
 
 TEST_CASE("a copy reads one buffer and writes the other") {
-  Bench b;
+  Operands b;
   CHECK(b.touched(Copy{.from = b.kv(), .to = b.add(Tensor::k, 256, 4, DType::fp32)}) ==
         3 * kv_tile);
 }
 
 TEST_CASE("a fill writes its tile") {
-  Bench b;
+  Operands b;
   CHECK(b.touched(Fill{.buffer = b.add(Tensor::out, 1024, 8),
                        .tokens = TokenSet({.begin = 0, .count = 256}),
                        .heads = {0, 8}}) == q_tile);

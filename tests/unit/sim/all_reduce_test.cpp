@@ -2,8 +2,8 @@
 #include "sim/all_reduce.hpp"
 
 #include "base/error.hpp"
+#include "tests/support/catalog.hpp"
 #include "tests/support/catch.hpp"
-#include "tests/support/paths.hpp"
 #include "tests/support/worlds.hpp"
 
 #include <cmath>
@@ -14,13 +14,12 @@ using namespace spp;
 using namespace spp::sim;
 using namespace spp::unit_literals;
 using Catch::Approx;
-using test::source_path;
 
 namespace {
 
 Cluster cluster(const std::string& gpu, int gpus_per_node, int nodes,
                 const std::string& inter = "") {
-  static const Catalog catalog(source_path("topologies"));
+  const Catalog& catalog = test::catalog();
   std::vector<Assumption> assumed;
   const ComposedMachine request{.gpu = gpu, .gpus_per_node = gpus_per_node, .inter = inter};
   return {catalog.compose(request, assumed), nodes, nodes * gpus_per_node};

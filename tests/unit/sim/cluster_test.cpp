@@ -1,8 +1,8 @@
 #include "sim/cluster.hpp"
 
 #include "base/error.hpp"
+#include "tests/support/catalog.hpp"
 #include "tests/support/catch.hpp"
-#include "tests/support/paths.hpp"
 
 #include <algorithm>
 #include <set>
@@ -13,15 +13,10 @@ using namespace spp::unit_literals;
 using Catch::Approx;
 using Catch::Matchers::ContainsSubstring;
 using Catch::Matchers::StartsWith;
+using spp::test::catalog;
 using spp::test::message_of;
-using spp::test::source_path;
 
 namespace {
-
-const Catalog& catalog() {
-  static const Catalog instance(source_path("topologies"));
-  return instance;
-}
 
 MachineSpec machine(const std::string& name) { return catalog().machine(name, "test"); }
 

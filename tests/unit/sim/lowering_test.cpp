@@ -3,8 +3,8 @@
 
 #include "sim/all_reduce.hpp"
 #include "sim/thinned.hpp"
+#include "tests/support/catalog.hpp"
 #include "tests/support/catch.hpp"
-#include "tests/support/paths.hpp"
 #include "tests/support/worlds.hpp"
 
 #include <cmath>
@@ -262,7 +262,7 @@ TEST_CASE("a direct all-to-all sends every peer what the op says, each at its sh
 }
 
 TEST_CASE("members below one bridge share it, those that have links of their own do not") {
-  const Catalog catalog(test::source_path("topologies"));
+  const Catalog& catalog = test::catalog();
   const auto shared = [&](const char* machine, CommKind kind) {
     const Cluster cluster(catalog.machine(machine, "test"), 1, 8);
     const Placement placement(cluster, 8, RankOrder::block);
@@ -277,7 +277,7 @@ TEST_CASE("members below one bridge share it, those that have links of their own
 }
 
 TEST_CASE("the uplinks of a leaf pass what leaves it, whatever group sends it") {
-  Catalog catalog(test::source_path("topologies"));
+  const Catalog& catalog = test::catalog();
   const auto cluster_of = [&](double oversubscription) {
     MachineSpec machine = catalog.machine("dgx-h100", "test");
     machine.fabric.nodes_per_leaf->value = 2;

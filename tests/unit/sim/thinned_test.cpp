@@ -1,8 +1,8 @@
 #include "sim/thinned.hpp"
 
 #include "base/error.hpp"
+#include "tests/support/catalog.hpp"
 #include "tests/support/catch.hpp"
-#include "tests/support/paths.hpp"
 
 using namespace spp;
 using Catch::Matchers::ContainsSubstring;
@@ -11,7 +11,7 @@ using Catch::Matchers::WithinRel;
 namespace {
 
 sim::Cluster whole(const std::string& machine, int nodes) {
-  const Catalog catalog(test::source_path("topologies"));
+  const Catalog& catalog = test::catalog();
   MachineSpec spec = catalog.machine(machine, "test");
   const int gpus = nodes * static_cast<int>(spec.gpus_per_node.value);
   return {std::move(spec), nodes, gpus};
@@ -71,7 +71,7 @@ TEST_CASE("a stride of one is the cluster itself") {
 }
 
 TEST_CASE("a part of a rack's NVLink domain has its own sockets and cards") {
-  const Catalog catalog(test::source_path("topologies"));
+  const Catalog& catalog = test::catalog();
   const MachineSpec rack = catalog.machine("gb200-nvl72", "test");
   const auto part = sim::part_of_domain(rack, 64);
   REQUIRE(part.has_value());

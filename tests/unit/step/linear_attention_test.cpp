@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "machine/linear_cost.hpp"
 #include "sim/thinned.hpp"
+#include "tests/support/catalog.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/unit/step/one_gpu.hpp"
 
@@ -41,7 +42,7 @@ StepPlan over(int ranks, Layout layout = Layout::contiguous, int tensor = 1) {
 }
 
 struct Ranks {
-  MachineSpec machine = Catalog(test::source_path("topologies")).machine("dgx-h100", "test");
+  MachineSpec machine = test::catalog().machine("dgx-h100", "test");
   sim::Cluster cluster{machine, 4, 32};
   KernelCost kernels{machine.gpu, machine.gpu.generation.attention};
 

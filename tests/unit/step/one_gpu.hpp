@@ -4,7 +4,7 @@
 
 #include "machine/machine.hpp"
 #include "step/cost.hpp"
-#include "tests/support/paths.hpp"
+#include "tests/support/catalog.hpp"
 #include "tests/unit/transformer/tiny_model.hpp"
 
 namespace spp::test {
@@ -29,7 +29,7 @@ struct TinyStep {
   TinyStep& operator=(const TinyStep&) = delete;
 
   Model model = tiny_model();
-  MachineSpec machine = Catalog(source_path("topologies")).machine("dgx-h100", "test");
+  MachineSpec machine = catalog().machine("dgx-h100", "test");
   sim::Cluster cluster{machine, 2, 16};
   KernelCost kernels{machine.gpu, machine.gpu.generation.attention};
   StepPractice practice = bare_practice();

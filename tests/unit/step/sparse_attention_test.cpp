@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "machine/sparse_cost.hpp"
 #include "sim/thinned.hpp"
+#include "tests/support/catalog.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/unit/step/one_gpu.hpp"
 
@@ -24,7 +25,7 @@ struct SparseRanks {
   explicit SparseRanks(const std::string& name = "deepseek-v3.2")
       : model(ModelLibrary(test::source_path("models")).load(name, "test")) {}
   Model model;
-  MachineSpec machine = Catalog(test::source_path("topologies")).machine("dgx-h100", "test");
+  MachineSpec machine = test::catalog().machine("dgx-h100", "test");
   sim::Cluster cluster{machine, 4, 32};
   KernelCost kernels{machine.gpu, machine.gpu.generation.attention};
 
