@@ -23,7 +23,7 @@ void RankAccount::begin_kernel(const Slot& slot, double now) {
   }
   // Behind a transfer on the kernels' own stream, one that gives what the kernel reads, or those
   // that filled the window; from then on for the host.
-  const double ready = std::max({slot.ready, transfer_end_, slot.fetched});
+  const double ready = std::max(slot.ready, transfer_end_);
   const double until = std::clamp(ready, compute_free_, now);
   launch_bound_ += now - until;
   if (until > compute_free_) {

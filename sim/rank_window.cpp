@@ -24,7 +24,6 @@ Slot* RankWindow::fetch(const Op*& op) {
   Slot& s = free_slot();
   s.host_timer = s.streams = false;
   s.successors = 0;
-  s.ready = 0;
   s.ready_by = -1;
   s.next_in_stream = -1;
   s.position = positions_[static_cast<std::size_t>(s.id)] = static_cast<std::int32_t>(fetched_);
@@ -51,11 +50,11 @@ Slot* RankWindow::fetch(const Op*& op) {
   return &s;
 }
 
-Slot& RankWindow::issue() {
+Slot& RankWindow::issue(double now) {
   Slot& s = slot(unissued_.at(static_cast<std::size_t>(issued_++ % batch)));
   ++unstarted_;
   if (s.waits_for == 0) {  // nobody has kept it waiting
-    s.ready = 0;
+    s.ready = now;
     s.ready_by = -1;
   }
   note_ready(s);

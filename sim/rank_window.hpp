@@ -36,11 +36,10 @@ struct alignas(64) Slot {
   std::int32_t ready_by = -1;  // position of its last dependency
   SlotMask waits_for = 0;      // unfinished ops it depends on
   SlotMask successors = 0;
-  double ready = 0;    // when its last dependency ended
+  double ready = 0;    // when its last dependency had ended, and the window had room for it
   double issued = 0;   // by the host
   double seconds = 0;  // kernels and local copies
 
-  double fetched = 0;       // when the window had room for it
   double begin = 0;         // timeline only
   std::int64_t bytes = 0;   // sent, or touched by a kernel (timeline only)
   double flops = 0;         // timeline only
@@ -77,8 +76,8 @@ class RankWindow {
   Slot* fetch(const Op*& op);
   /// The host may issue one op more.
   [[nodiscard]] bool has_room() const { return unstarted_ < most_unstarted_; }
-  /// The host may have issued the next op that was fetched from now on.
-  Slot& issue();
+  /// The host may have issued the next op that was fetched from `now` on.
+  Slot& issue(double now);
   [[nodiscard]] Slot& slot(SlotId id) { return slots_[static_cast<std::size_t>(id)]; }
   /// Ops so far.
   [[nodiscard]] std::int64_t fetched() const { return fetched_; }

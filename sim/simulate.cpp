@@ -193,8 +193,7 @@ class Engine {
   bool issue(RankState& r) {
     bool first = false;
     while (r.window.has_room() && (r.window.issued() < r.window.fetched() || fetch(r))) {
-      Slot& slot = r.window.issue();
-      slot.fetched = now_;
+      const Slot& slot = r.window.issue(now_);
       first = first || r.window.head(slot.stream.index()) == slot.id;
     }
     return first;

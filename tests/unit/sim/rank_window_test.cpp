@@ -42,7 +42,7 @@ void issue_all(RankWindow& window) {
     return window.issued() < window.fetched();
   };
   while (window.has_room() && (window.issued() < window.fetched() || is_one_fetched())) {
-    window.issue();
+    window.issue(0);
   }
 }
 
@@ -186,7 +186,7 @@ TEST_CASE("ops that are fetched ahead of the host are not ready, and nobody kept
   w.start(reader);
   w.finish(reader, 2);
   CHECK(w.next_ready(0) == w.streams());  // the last op waits for nothing, but is not issued
-  const Slot& last = w.issue();
+  const Slot& last = w.issue(3);
   CHECK(w.next_ready(2) == 2);
   CHECK(last.ready_by == -1);
 }
