@@ -97,7 +97,7 @@ int main(int argc, char** argv) {
       for (int round = 0; round < 7; ++round) {
         Seconds kernels{};
         Spin spin(length, kernels);
-        runtime::HostMemory memory(programs.front(), schedule.problem);
+        runtime::HostMemory memory(programs.front());
         const runtime::ExecuteOptions options{.timeline = timeline};
         const runtime::Execution run =
             runtime::execute(schedule, programs.front(), memory, spin, transport, options);

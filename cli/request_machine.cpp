@@ -123,6 +123,10 @@ void Reader::stack() {
                                             name));
   }
   request().run_by(*job_.stack);
+  if (spec.framework.empty() && spec.strategies.empty()) {
+    assume("stack", fmt::format("{} ({}) runs any plan", spec.name, spec.title),
+           "not known; --framework keeps to what one runs");
+  }
 }
 
 void Reader::ranks_without_machine() {

@@ -133,6 +133,8 @@ void Reader::step_degrees() {
   resolve("offload", step.offload ? Json(to_string(*step.offload)) : Json());
   if (moves_optimizer(step.offload.value_or(Offload::none))) {
     assume_host();
+  } else if (moves_activations(step.offload.value_or(Offload::none))) {
+    assume("host_memory", "enough for the activations of all GPUs of a node", "not checked");
   }
   resolve("gemm_format", to_string(step.format));
 }

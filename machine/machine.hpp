@@ -127,6 +127,9 @@ struct AttentionKernelSpec {
   std::optional<Sourced<double>> lone_item = {};       // none: an item never shares its slot
   std::optional<Sourced<double>> head_dim_256 = {};    // none: as at head_dim 128
   std::optional<Sourced<double>> backward_bytes = {};  // none: nothing beside the main kernel
+  // Of each query and key of a head, hidden or not, what the forward leaves for the backward; none:
+  // a fused kernel computes it again.
+  std::optional<Sourced<double>> kept_pair_bytes = {};
   ItemOrder forward_order = ItemOrder::unknown;
   ItemOrder backward_order = ItemOrder::unknown;
   std::optional<Sourced<std::int64_t>> matrix_rate_factor = {};  // none: 1

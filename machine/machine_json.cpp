@@ -183,11 +183,16 @@ void read_attention_details(const JsonView& view, AttentionKernelSpec& a) {
   }
   part("lone_item", 1, a.lone_item);
   part("head_dim_256", 2, a.head_dim_256);
-  if (const auto bytes = view.find("backward_bytes")) {
-    const Sourced<std::int64_t> count = read_count(*bytes, 256);
-    a.backward_bytes = {
-        .value = static_cast<double>(count.value), .spread = count.spread, .source = count.source};
-  }
+  const auto bytes = [&](std::string_view key, std::optional<Sourced<double>>& to) {
+    if (const auto found = view.find(key)) {
+      const Sourced<std::int64_t> count = read_count(*found, 256);
+      to = {.value = static_cast<double>(count.value),
+            .spread = count.spread,
+            .source = count.source};
+    }
+  };
+  bytes("backward_bytes", a.backward_bytes);
+  bytes("kept_pair_bytes", a.kept_pair_bytes);
   if (const auto order = view.find("forward_order")) {
     a.forward_order = read_order(*order);
   }
@@ -221,6 +226,7 @@ AttentionKernelSpec read_attention(const JsonView& view, std::string kernel) {
                    "lone_item",
                    "head_dim_256",
                    "backward_bytes",
+                   "kept_pair_bytes",
                    "forward_order",
                    "backward_order",
                    "matrix_rate_factor"});

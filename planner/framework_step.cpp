@@ -107,8 +107,8 @@ void add_nodes(const Framework& f, const sim::Cluster& cluster, std::vector<Cann
 void add_axes(const Framework& f, const Request& request, const StepPlan& plan,
               std::vector<Cannot>& reasons) {
   const auto refuse = [&](std::string_view rule, std::string_view what, int degree) {
-    reasons.push_back(
-        because(rule, fmt::format("{} has no {} here: {}", f.name, what, degree), f.checked));
+    reasons.push_back(because(
+        rule, fmt::format("plans of {} have no {} here: {}", f.name, what, degree), f.checked));
   };
   if (plan.tensor > 1 && !f.axes.tensor) {
     refuse("tensor", "tensor parallelism", plan.tensor);

@@ -194,12 +194,18 @@ StepEvaluator::Call StepEvaluator::call_of(const Request& call, const SequencePl
   const Bytes counted((queries + keys) / plan.ranks() * tensors.batch * size_of(tensors.dtype));
   const ClosedForm form = strategies::by_name(plan.strategy, "--strategy")
                               .closed_form(call.problem, plan, Phase::backward, call.build);
+  const auto& written =
+      attention_kernel_of(call).kept_pair_bytes;  // scores that are not fused away
+  const double pairs = static_cast<double>(tensors.batch * tensors.seq) *
+                       static_cast<double>(tensors.end()) * tensors.q_heads / plan.ranks();
+  const Bytes scores(std::llround(written ? written->value * pairs : 0.0));
   const double inter = c.predicted.parts[place(Component::inter_comm)];
   const double waited = inter + c.predicted.parts[place(Component::intra_comm)];
   return {.cost = {.forward = attention_pass(e.forward),
                    .backward = attention_pass(e.backward),
-                   .buffers = std::max(Bytes(0), c.predicted.memory.attention_buffers - counted),
-                   .kept = outputs > 0 ? form.kept : Bytes(0)},
+                   .buffers =
+                       std::max(Bytes(0), c.predicted.memory.attention_buffers - counted) + scores,
+                   .kept = outputs > 0 ? form.kept + scores : Bytes(0)},
           .spread = (c.predicted.high - c.predicted.low).count() / 2 / c.predicted.step.count(),
           .across = waited > 0 ? inter / waited : 0,
           .bound_by = c.bound_by,

@@ -141,7 +141,7 @@ class Reasons {
       plan.zero = stage;
       const StepEvaluation e = trials_.evaluate_anyway(point, plan);
       Alternative a{.chosen = fmt::format("ZeRO {}", winner.plan.zero),
-                    .other = fmt::format("{}", stage),
+                    .other = fmt::format("{} in the same plan", stage),
                     .by_memory = trials_.by_memory()};
       if (e.fits) {
         a.best = trials_.evaluator().candidate(e).predicted;

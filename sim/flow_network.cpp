@@ -225,7 +225,7 @@ std::span<const Completion> FlowNetwork::advance_to(Seconds t) {
          "advance_to moves time to between now() and next_completion()");
   now_ = t.count();
   completed_.clear();
-  for (; next <= limit; next = earliest()) {
+  while (next <= limit) {
     const bool from_batch =
         late_.empty() || (cursor_ < batch_.size() && batch_[cursor_].at <= late_.front().at);
     if (cursor_ + ahead < batch_.size()) {
@@ -233,6 +233,7 @@ std::span<const Completion> FlowNetwork::advance_to(Seconds t) {
       __builtin_prefetch(&flows_[routes_[batch_[cursor_ + ahead / 2].route].head % flows_.size()]);
     }
     complete(from_batch ? batch_[cursor_].route : late_.front().route, limit);
+    next = earliest();
   }
   const auto by_start = [](const Completion& a, const Completion& b) {
     return a.sequence < b.sequence;

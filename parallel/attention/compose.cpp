@@ -2,6 +2,8 @@
 
 #include "base/error.hpp"
 
+#include <algorithm>
+
 namespace spp::strategies {
 namespace {
 

@@ -261,7 +261,7 @@ TEST_CASE("what a text leaves to the user is one line, and what contradicts the 
   CHECK_THAT(refusal("accelerate --tp 2 --ulysses 4 --zero 3" + llama8),
              ContainsSubstring("accelerate has no tensor parallelism beside sp_size: 2"));
   CHECK_THAT(refusal("internevo --tp 2 --ulysses 4 --zero 1" + llama8),
-             ContainsSubstring("internevo has no tensor parallelism here: 2"));
+             ContainsSubstring("plans of internevo have no tensor parallelism here: 2"));
   CHECK_THAT(refusal("vllm --tp 8 --etp 1 --phase prefill --model mixtral-8x7b --seq 32K"),
              ContainsSubstring("vllm splits experts over tensor x sequence x data ranks, 8 here, "
                                "not over 1"));

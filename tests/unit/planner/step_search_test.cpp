@@ -439,6 +439,30 @@ TEST_CASE("gradients lie with an offloaded optimizer on one GPU, too") {
   CHECK(result.candidates.front().plan.zero == 2);
 }
 
+TEST_CASE(
+    "scores that attention writes are kept for the backward, or by one layer that runs again") {
+  const sim::Cluster cluster = cluster_of("dgx-a100", 1);
+  const StackSpec unfused = test::catalog().stack("megatron-2022", "test");
+  Request request = step_request(cluster, "llama-3.1-8b", 4096);
+  StepPlan plan;
+  plan.attention.strategy = "ulysses";
+  plan.tensor = 8;
+  const auto memory = [&](Recompute recompute, const StackSpec& stack) {
+    request.run_by(stack);
+    plan.recompute = {.kind = recompute, .modules = {RecomputeModule::core_attention}};
+    return evaluate(request, plan).candidate.predicted.memory;
+  };
+  StackSpec fused = unfused;
+  fused.attention.clear();
+  constexpr double scores = 5.0 * 4 * 4096 * 4096;  // bytes of one layer's four heads of a rank
+  const auto more = [&](Recompute recompute) {
+    return (memory(recompute, unfused).tensors() - memory(recompute, fused).tensors()).as_double();
+  };
+  CHECK(more(Recompute::none) == Catch::Approx(32 * scores).epsilon(0.01));
+  CHECK(more(Recompute::selective) == Catch::Approx(scores).epsilon(0.01));
+  CHECK(more(Recompute::full) == Catch::Approx(scores).epsilon(0.01));
+}
+
 TEST_CASE("a denoising step is cut into stages where ranks between nodes talk less for it") {
   const MachineSpec spec = test::catalog().machine("a100-16x-ethernet", "test");
   const sim::Cluster cluster(spec, 4, 64);
