@@ -315,6 +315,7 @@ class StepClock {
     PipelineTimes times{.overlap = order_.overlaps && practice_.messages_hidden.value > 0};
     for (int stage = 0; stage < plan_.pipeline; ++stage) {
       times.messages.push_back(message_time(stage) + practice_.host_message.value.count());
+      times.across.push_back(links_.crosses_nodes(stage));
     }
     for (std::size_t s = 0; s < stages_.size(); ++s) {
       const double backward = backward_[s].total();

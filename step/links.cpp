@@ -135,6 +135,12 @@ Seconds StepLinks::message(Bytes bytes, int stage) const {
                                                          cluster.nominal_rate(scope)));
 }
 
+bool StepLinks::crosses_nodes(int stage) const {
+  const int stages = size(StepAxis::stages);
+  return stages > 1 && axes_[index(StepAxis::stages)].view->cluster.scope(
+                           stage, (stage + 1) % stages) == sim::Scope::inter;
+}
+
 int StepLinks::nodes(StepAxis axis) const {
   return size(axis) > 1 ? axes_[index(axis)].view->cluster.nodes() : 1;
 }

@@ -52,6 +52,7 @@ class StepLinks {
   [[nodiscard]] sim::LinkSeconds taken(StepAxis axis, CommKind kind, Bytes tensor) const;
   /// A message from a stage to the next one, or back; of the last one to the first.
   [[nodiscard]] Seconds message(Bytes bytes, int stage) const;
+  [[nodiscard]] bool crosses_nodes(int stage) const;
   /// Bytes that a rank sends to others in it.
   [[nodiscard]] Bytes sent(StepAxis axis, CommKind kind, Bytes tensor) const;
   /// That the axis' group lies on.

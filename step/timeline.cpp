@@ -67,8 +67,8 @@ void StepTimeline::add(const PipelineShape& shape, int stage, const PipelineRank
                         .kind = StepEventKind::message,
                         .chunk = interval.op.chunk,
                         .micro_batch = interval.op.micro_batch,
-                        .begin = interval.end,
-                        .end = interval.end + times.message_of(shape, interval.op, stage),
+                        .begin = interval.arrives - times.message_of(shape, interval.op, stage),
+                        .end = interval.arrives,
                         .parts = {}});
     }
   }

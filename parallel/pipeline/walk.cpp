@@ -15,10 +15,11 @@ namespace {
 
 constexpr double never = std::numeric_limits<double>::infinity();
 
-/// When each virtual stage has ended what others wait for, of each micro-batch.
-class Done {
+/// When each virtual stage has ended what is waited for of each micro-batch, or when others have
+/// it.
+class Times {
  public:
-  explicit Done(const PipelineShape& shape)
+  explicit Times(const PipelineShape& shape)
       : micro_batches_(static_cast<std::size_t>(shape.micro_batches)),
         ends_(2 * micro_batches_ * static_cast<std::size_t>(shape.virtual_stages()), never) {}
 
@@ -61,10 +62,12 @@ class Walker {
       : shape_(shape),
         times_(times),
         done_(shape),
+        arrived_(shape),
         known_orders_(orders_of(pipeline, shape)),
         orders_(*known_orders_) {
     next_.assign(orders_.size(), 0);
     free_.assign(orders_.size(), 0);
+    sent_.assign(orders_.size(), {0, 0});
     result_.ranks.resize(orders_.size());
     for (std::size_t r = 0; r < orders_.size(); ++r) {
       result_.ranks[r].ops.reserve(orders_[r].size());
@@ -94,23 +97,20 @@ class Walker {
   }
 
  private:
-  using Part = Done::Part;
+  using Part = Times::Part;
 
   /// When what the op needs is there; `never` if it is not yet known.
   double ready(const StageOp& op, int rank) {
     const int stage = shape_.virtual_stage(rank, op.chunk);
     switch (op.work) {
       case StageWork::forward:
-        return stage == 0
-                   ? 0
-                   : done_.at(Part::forward, stage - 1, op.micro_batch) + message_behind(stage - 1);
+        return stage == 0 ? 0 : arrived_.at(Part::forward, stage - 1, op.micro_batch);
       case StageWork::backward:
       case StageWork::input_gradient: {
         const double own = done_.at(Part::forward, stage, op.micro_batch);
         const bool last = stage + 1 == shape_.virtual_stages();
         return last ? own
-                    : std::max(own, done_.at(Part::input_gradient, stage + 1, op.micro_batch) +
-                                        message_behind(stage));
+                    : std::max(own, arrived_.at(Part::input_gradient, stage + 1, op.micro_batch));
       }
       case StageWork::weight_gradient:
         return done_.at(Part::input_gradient, stage, op.micro_batch);
@@ -118,9 +118,19 @@ class Walker {
     throw InternalError("no such StageWork");
   }
 
-  /// Between a virtual stage and the next one.
-  [[nodiscard]] double message_behind(int stage) const {
-    return shape_.stages > 1 ? times_.messages[static_cast<std::size_t>(stage % shape_.stages)] : 0;
+  /// When another rank has what an op gives that has ended at `end`.
+  double arrival(const StageOp& op, int rank, double end) {
+    if (!sends(shape_, op, rank)) {
+      return end;
+    }
+    const double message = times_.message_of(shape_, op, rank);
+    if (!times_.overlap) {
+      return end + message;
+    }
+    double& sent = sent_[static_cast<std::size_t>(rank)].at(
+        times_.crosses(shape_, op, rank) ? std::size_t{1} : std::size_t{0});
+    sent = std::max(sent, end) + message;
+    return sent;
   }
 
   std::string missing(const StageOp& op, int rank) {
@@ -154,12 +164,13 @@ class Walker {
       const double takes = times_.stages[static_cast<std::size_t>(stage)].of(op.work);
       const double begin = std::max(from, free);
       free = begin + takes;
-      result.ops.push_back({.op = op, .begin = begin, .end = free});
+      const double arrives = arrival(op, rank, free);
+      result.ops.push_back({.op = op, .begin = begin, .end = free, .arrives = arrives});
       result.busy += takes;
-      if (op.work == StageWork::forward) {
-        done_.at(Part::forward, stage, op.micro_batch) = free;
-      } else if (op.work != StageWork::weight_gradient) {
-        done_.at(Part::input_gradient, stage, op.micro_batch) = free;
+      if (op.work != StageWork::weight_gradient) {
+        const Part part = op.work == StageWork::forward ? Part::forward : Part::input_gradient;
+        done_.at(part, stage, op.micro_batch) = free;
+        arrived_.at(part, stage, op.micro_batch) = arrives;
       }
       if (!times_.overlap && sends(shape_, op, rank)) {
         const double message = times_.message_of(shape_, op, rank);
@@ -174,11 +185,12 @@ class Walker {
 
   const PipelineShape& shape_;
   const PipelineTimes& times_;
-  Done done_;
+  Times done_, arrived_;
   std::shared_ptr<const Orders> known_orders_;
   const Orders& orders_;
   std::vector<std::size_t> next_;
   std::vector<double> free_;
+  std::vector<std::array<double, 2>> sent_;  // by rank: its last message inside, and between nodes
   PipelineWalk result_;
 };
 
@@ -209,7 +221,8 @@ std::optional<double> period_of(const PipelineWalk& walked, const PipelineShape&
       const double later = now.begin - before.begin;
       period = period.value_or(later);
       if (now.op.work != before.op.work || now.op.chunk != before.op.chunk ||
-          std::abs(later - *period) > rounding) {
+          std::abs(later - *period) > rounding ||
+          std::abs(now.arrives - before.arrives - *period) > rounding) {
         return std::nullopt;
       }
     }
@@ -255,9 +268,22 @@ double PipelineWalk::end() const {
   return last;
 }
 
+namespace {
+
+/// The rank before the link that an op's message takes.
+std::size_t link_of(const PipelineShape& shape, const StageOp& op, int rank) {
+  const int before = op.work == StageWork::forward ? rank : rank - 1;
+  return static_cast<std::size_t>((before + shape.stages) % shape.stages);
+}
+
+}  // namespace
+
 double PipelineTimes::message_of(const PipelineShape& shape, const StageOp& op, int rank) const {
-  const int behind = op.work == StageWork::forward ? rank : rank - 1;
-  return messages[static_cast<std::size_t>((behind + shape.stages) % shape.stages)];
+  return messages[link_of(shape, op, rank)];
+}
+
+bool PipelineTimes::crosses(const PipelineShape& shape, const StageOp& op, int rank) const {
+  return !across.empty() && across[link_of(shape, op, rank)];
 }
 
 bool sends(const PipelineShape& shape, const StageOp& op, int rank) {
@@ -301,6 +327,7 @@ PipelineWalk walk_ends(const Pipeline& pipeline, const PipelineShape& shape,
       interval.op.micro_batch += skipped * shape.stages;
       interval.begin += later;
       interval.end += later;
+      interval.arrives += later;
     }
   }
   return walked;

@@ -30,13 +30,18 @@ struct PipelineTimes {
   std::vector<StageTimes> stages;  // by virtual stage
   std::vector<double> messages;    // by rank: to the next one, or back; of the last: to the first
   bool overlap = false;            // ranks go on while messages travel
+  /// Which of them go from node to node; none: no message does. Those of a rank that do pass its
+  /// network cards one after the other, as do those that do not its links inside the node.
+  std::vector<bool> across = {};
   /// Of the message that such an op sends.
   [[nodiscard]] double message_of(const PipelineShape& shape, const StageOp& op, int rank) const;
+  [[nodiscard]] bool crosses(const PipelineShape& shape, const StageOp& op, int rank) const;
 };
 
 struct StageInterval {
   StageOp op;
   double begin = 0, end = 0;
+  double arrives = 0;  // its message; `end` if it sends none
 };
 
 struct PipelineRank {

@@ -130,6 +130,26 @@ TEST_CASE("each message takes its own link") {
   CHECK(walked.ranks[1].sending == Approx(4.25));  // there and back
 }
 
+TEST_CASE("messages of one rank that take the same links go one after the other") {
+  const PipelineShape shape{.stages = 3, .micro_batches = 20};
+  const Pipeline& order = pipelines::by_name("1f1b", "test");
+  PipelineTimes times = equal(shape, {.forward = 1, .input_gradient = 1, .weight_gradient = 1});
+  times.messages = {6, 6, 6};
+  times.overlap = true;
+  times.across = {true, false, false};
+  const double apart = walk(order, shape, times).end();
+  times.across = {true, true, false};
+  const PipelineWalk together = walk(order, shape, times);
+  CHECK(together.end() > apart + 15);
+  std::vector<double> arrivals;
+  for (const StageInterval& interval : together.ranks[1].ops) {
+    arrivals.push_back(interval.arrives);
+  }
+  for (std::size_t i = 1; i < arrivals.size(); ++i) {
+    CHECK(arrivals[i] >= arrivals[i - 1] + 6);
+  }
+}
+
 // Stages of any times: some ranks come into step soon, some late, some never.
 TEST_CASE("a walk that leaves out what repeats ends as the whole one, whatever stages take") {
   std::mt19937 random(7);  // NOLINT: the same every time
@@ -145,7 +165,8 @@ TEST_CASE("a walk that leaves out what repeats ends as the whole one, whatever s
       std::uniform_int_distribution<int> slower(0, i % 7);
       PipelineTimes times{.overlap = i % 2 == 0};
       for (int r = 0; r < shape.stages; ++r) {
-        times.messages.push_back(i % 3 * 0.17 + 0.05 * slower(random));
+        times.messages.push_back(i % 3 * 0.17 + 0.05 * slower(random) + (i % 11 == 0 ? 2.5 : 0));
+        times.across.push_back(i % 4 < 2);
       }
       for (int s = 0; s < shape.virtual_stages(); ++s) {
         times.stages.push_back({.forward = 1 + 0.3 * slower(random),
