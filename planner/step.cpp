@@ -198,7 +198,8 @@ StepEvaluator::Call StepEvaluator::call_of(const Request& call, const SequencePl
       attention_kernel_of(call).kept_pair_bytes;  // scores that are not fused away
   const double pairs = static_cast<double>(tensors.batch * tensors.seq) *
                        static_cast<double>(tensors.end()) * tensors.q_heads / plan.ranks();
-  const Bytes scores(std::llround(written ? written->value * pairs : 0.0));
+  constexpr double most = 1e17;  // of bytes that can be added up
+  const Bytes scores(std::llround(written ? std::min(most, written->value * pairs) : 0.0));
   const double inter = c.predicted.parts[place(Component::inter_comm)];
   const double waited = inter + c.predicted.parts[place(Component::intra_comm)];
   return {.cost = {.forward = attention_pass(e.forward),
