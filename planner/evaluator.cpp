@@ -366,8 +366,14 @@ sim::Simulation Evaluator::simulate(const Schedule& schedule, const Demand& all,
   sim::SimulationCosts costs = costs_of(plan, schedule.phase);
   costs.kernel = [alone = std::move(costs.kernel), &in_step](const Kernel& kernel,
                                                              const Shapes& shapes) {
-    return in_step(kernel, shapes, alone(kernel, shapes));
+    return in_step.kernel(kernel, shapes, alone(kernel, shapes));
   };
+  if (in_step.host) {
+    costs.host_of = [attention = costs.host, &in_step](const Op& op, const Shapes& shapes) {
+      return in_step.host(op, shapes, attention.at(static_cast<std::size_t>(kind_of(op.body))));
+    };
+    costs.call += in_step.call;
+  }
   sim::OpsWatch watch;
   if (options.watch) {
     const sim::SimulationDemand demand =

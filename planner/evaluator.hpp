@@ -20,6 +20,15 @@ SentBytes sent_in(const sim::Simulation& simulation);
 /// Mean relative spread of what large messages reach on a transport.
 double spread_of(const TransportSpec& transport);
 
+/// What ops take in the step around attention.
+struct InStep {
+  /// A kernel that takes so long alone.
+  std::function<Seconds(const Kernel&, const Shapes&, Seconds)> kernel;
+  /// Of the host, an op for which attention's takes so long; empty: as attention's.
+  std::function<sim::HostTime(const Op&, const Shapes&, Seconds)> host{};
+  Seconds call{};  // that the host takes before the first op
+};
+
 class Evaluator {
  public:
   explicit Evaluator(const Request& request);
@@ -64,8 +73,6 @@ class Evaluator {
   [[nodiscard]] Effort effort(const SequencePlan& plan, const Strategy& strategy,
                               const sim::Folding& folding) const;
 
-  /// What a kernel that takes so long alone takes in the step around it.
-  using InStep = std::function<Seconds(const Kernel&, const Shapes&, Seconds)>;
   /// A schedule around the attention of `plan`, whatever else it computes, and its demand.
   /// options.watch must not give up.
   [[nodiscard]] sim::Simulation simulate(const Schedule& schedule, const Demand& all,

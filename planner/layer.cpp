@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "planner/evaluator.hpp"
+#include "planner/layer_costs.hpp"
 #include "sim/demand.hpp"
 #include "sim/rank_window.hpp"
 #include "step/stages.hpp"
@@ -115,14 +116,7 @@ LayerQuestion step_question(const Request& request, const StepPlan& plan) {
         "the schedule leaves out the layers that predict further tokens, which plans count");
   }
   if (!question.graph.graph.routing.empty()) {
-    const bool trains = request.phase == StepPhase::train;  // engines count on the device
-    const double counts = trains ? practice.host_counts.value.count() * 1e3 : 0;
-    question.notes.push_back(
-        "every expert gets as many tokens, and which is known before: imbalance is left out" +
-        (counts > 0 ? fmt::format(", as are {:.2g} ms at each exchange for which a device waits "
-                                  "until the host knows their counts",
-                                  counts)
-                    : ""));
+    question.notes.emplace_back("every expert gets as many tokens: imbalance is left out");
   }
   attend_as(question.problem, question.graph.graph, question.graph.masks, request);
   question.problem.batch = plan.micro_batch;
@@ -206,43 +200,16 @@ Evaluation evaluate_layer(const Request& request, const StepPlan& plan,
   Evaluation e;
   e.candidate.plan = plan;
   Prediction& p = e.candidate.predicted;
-  const StepPractice& practice = practice_of(request);
-  const KernelCost& kernels = evaluator.kernels();
-  // Gradients that a rank holds for one that it updates.
-  const bool holds_these_alone = plan.zero == 0 || (plan.zero >= 2 && plan.pipeline == 1);
-  const std::int64_t held_for_one = holds_these_alone ? 1 : plan.shards();
-  const auto in_step = [&](const Kernel& kernel, const Shapes& shapes, Seconds alone) {
-    const auto numbers = [&](BufferId id, std::int64_t rows) {
-      const Buffer& buffer = shapes.buffers[id.index()];
-      return bytes_of(buffer, rows, buffer.heads).value() / size_of(buffer.dtype);
+  const LayerCosts costs(request, plan, question, evaluator.kernels());
+  InStep in_step{.kernel = [&](const Kernel& kernel, const Shapes& shapes, Seconds alone) {
+    return costs.kernel(kernel, shapes, alone);
+  }};
+  if (question.step && options.stack_host) {
+    in_step.call = costs.call();
+    in_step.host = [&](const Op& op, const Shapes& shapes, Seconds of_attention) {
+      return costs.host(op, shapes, of_attention);
     };
-    if (const auto* gemm = std::get_if<Gemm>(&kernel)) {
-      // A layer by itself writes them, once.
-      const bool of_weights = question.step && gemm->kind == GemmKind::weight_gradient;
-      const std::int64_t rows = shapes.buffers[gemm->c.index()].tokens;
-      return alone * kernels.gemm_in_training() +
-             (of_weights
-                  ? adding_time(kernels, practice, request.problem.dtype, numbers(gemm->c, rows))
-                  : Seconds(0));
-    }
-    const auto* row = std::get_if<RowKernel>(&kernel);
-    if (row == nullptr) {
-      return alone;
-    }
-    const LayerFunction function = question.graph.graph.definition(row->definition).function;
-    const RowFunction timed{.function = function,
-                            .backward = row->backward && function != LayerFunction::add};
-    if (function == LayerFunction::adam) {
-      const std::int64_t updated = numbers(row->reads.ids()[0], row->tokens.count());
-      // Norm and zeroing are launched for all parameters at once.
-      return update_time(kernels, practice, updated, held_for_one * updated) - 2 * kernels.launch();
-    }
-    if (kernels.times(timed)) {  // its launch among it
-      return kernels.row_kernel(timed, touched_bytes(kernel, shapes));
-    }
-    const bool apart = function == LayerFunction::split_heads && practice.position.value > 0;
-    return alone * (apart ? practice.position : practice.elementwise).value + kernels.launch();
-  };
+  }
   const auto run = [&](const LayerPhase& phase) {
     sim::Simulation s = evaluator.simulate(phase.schedule, phase.demand, phase.folding,
                                            plan.attention, in_step, options);

@@ -248,6 +248,7 @@ struct EvaluationOptions {
   bool fold = true;
   bool timeline = false;
   bool steps = false;
+  bool stack_host = true;  // of a step op by op: ops are issued by the stack's host, not our own
   const sim::Folding* folding = nullptr;  // of the plan's schedules, if the caller has it
   Watch watch{};  // told what simulations took (Simulation::work), of effort
 };

@@ -14,6 +14,8 @@ bool KnownOps::recall(std::size_t loop, std::size_t index, Slot& slot) const {
   slot.seconds = op.seconds;
   slot.flops = op.flops;
   slot.bytes = op.bytes;
+  slot.host = op.host;
+  slot.stand = op.stand;
   if (!is_kernel(op.op_class)) {
     slot.comm = op.comm;
     slot.to = op.to;
@@ -33,6 +35,8 @@ void KnownOps::remember(std::size_t loop, const Slot& slot) {
                                                   .comm = slot.comm,
                                                   .seconds = slot.seconds,
                                                   .flops = slot.flops,
+                                                  .host = slot.host,
+                                                  .stand = slot.stand,
                                                   .bytes = slot.bytes,
                                                   .to = slot.to,
                                                   .from = slot.from,
@@ -47,6 +51,11 @@ void OpCosts::fill(const Op& op, const Shapes& shapes, Slot& slot) const {
   std::visit(Overloaded{[&](const Kernel& kernel) { fill(kernel, shapes, slot); },
                         [&](const Transfer& transfer) { fill(transfer, shapes, slot); }},
              op.body);
+  if (costs_.host_of) {
+    const HostTime host = costs_.host_of(op, shapes);
+    slot.host = host.issue.count();
+    slot.stand = host.stand.count();
+  }
 }
 
 void OpCosts::fill(const Kernel& kernel, const Shapes& shapes, Slot& slot) const {

@@ -21,7 +21,7 @@ class KnownOps {
     OpClass op_class = OpClass::kernel;
     bool streams = false;
     CommKind comm = CommKind::send_recv;
-    double seconds = 0, flops = 0;
+    double seconds = 0, flops = 0, host = 0, stand = 0;
     std::int64_t bytes = 0;
     Rank to, from;
     RankGroup group;

@@ -25,10 +25,13 @@ void RankAccount::begin_kernel(const Slot& slot, double now) {
   // that filled the window; from then on for the host.
   const double ready = std::max(slot.ready, transfer_end_);
   const double until = std::clamp(ready, compute_free_, now);
-  launch_bound_ += now - until;
-  if (until > compute_free_) {
+  // Some of it between two transfers.
+  const double for_host =
+      now - until + std::clamp(stood_ - (now - until), 0.0, until - compute_free_);
+  launch_bound_ += for_host;
+  if (now - for_host > compute_free_) {
     // The dependency's slot may have been reused; the rank's last communication is that op.
-    keep_wait(slot.position, slot.ready_by, add_wait(until - compute_free_));
+    keep_wait(slot.position, slot.ready_by, add_wait(now - for_host - compute_free_));
   }
 }
 
@@ -37,6 +40,7 @@ void RankAccount::end_kernel(const Slot& slot, double now) {
    : slot.kind == OpKind::gemm         ? gemm_
                                        : other_kernels_) += now - kernel_begin_;
   compute_free_ = now;
+  stood_ = std::max(0.0, stands_ - now);
   end_ = now;
 }
 

@@ -6,6 +6,7 @@
 #include "sim/rank_window.hpp"
 #include "sim/simulate.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -26,6 +27,12 @@ class RankAccount {
       communicating_since_ = now;
     }
   }
+  /// Nothing of the rank begins before, for the host.
+  void stand(double now, double until) {
+    stood_ += std::max(0.0, until - std::max(stands_, now));
+    stands_ = std::max(stands_, until);
+  }
+  [[nodiscard]] double stands() const { return stands_; }
   /// `scope`: that its slowest message went through.
   void end_communication(const Slot& slot, Scope scope, double now);
   /// The rank has ended, `ops` behind it: communication after its last kernel was waited for.
@@ -68,6 +75,8 @@ class RankAccount {
   double compute_free_ = 0;
   double kernel_begin_ = 0;
   double transfer_end_ = 0;  // of the last transfer on the compute stream
+  double stands_ = 0;        // until when nothing begins
+  double stood_ = 0;         // of the time since the last kernel
   double busy_peers_ = 0;    // until when communications so far had waited for them (Slot::met)
   double end_ = 0;
   double attention_ = 0, gemm_ = 0, other_kernels_ = 0, exposed_ = 0, imbalance_ = 0,

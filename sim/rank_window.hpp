@@ -47,8 +47,10 @@ struct alignas(64) Slot {
   Rank to, from;            // exchange
   Rank slow_from, slow_to;  // its last message
   double slow_rate = 0;
-  int parts = 0;    // messages that have not ended
-  RankGroup group;  // collective
+  int parts = 0;     // messages that have not ended
+  RankGroup group;   // collective
+  double host = 0;   // SimulationCosts::host_of: to issue it
+  double stand = 0;  // likewise: from its end on, in which no op begins
   LoweredComm lowered;
 };
 

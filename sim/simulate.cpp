@@ -213,11 +213,13 @@ class Engine {
          s = r.window.next_ready(s + 1)) {
       const SlotId head = r.window.head(s);
       Slot& slot = r.window.slot(head);
-      if (slot.issued <= now_) {
+      if (slot.issued > now_) {
+        if (!slot.host_timer) {
+          slot.host_timer = true;
+          set_timer(slot.issued, {.kind = TimerKind::host_issued, .rank = index, .op = head});
+        }
+      } else if (r.account.stands() <= now_) {
         start(index, slot);
-      } else if (!slot.host_timer) {
-        slot.host_timer = true;
-        set_timer(slot.issued, {.kind = TimerKind::host_issued, .rank = index, .op = head});
       }
     }
   }
@@ -243,8 +245,6 @@ class Engine {
   void prepare(RankState& r, Slot& slot, const Op& op) {
     ++ops_;
     tell();
-    r.host += costs_.host[static_cast<std::size_t>(slot.kind)].count();
-    slot.issued = r.host;
     const std::size_t like = r.window.like();
     if (like == Loop::none) {
       costs_of_ops_.fill(op, r.shapes, slot);
@@ -252,6 +252,8 @@ class Engine {
       costs_of_ops_.fill(op, r.shapes, slot);
       r.known.remember(like, slot);
     }
+    r.host += costs_.host_of ? slot.host : costs_.host[static_cast<std::size_t>(slot.kind)].count();
+    slot.issued = r.host;
     if (!is_kernel(slot.op_class)) {
       r.account.add_sent(slot);
     }
@@ -555,6 +557,10 @@ class Engine {
                                   .flops = slot.flops,
                                   .waited_for = slot.ready_by,
                                   .waited_for_rank = slot.last_peer});
+    }
+    if (costs_.host_of && slot.stand > 0) {
+      r.account.stand(now_, now_ + slot.stand);
+      set_timer(r.account.stands(), {.kind = TimerKind::host_issued, .rank = index});
     }
     r.window.finish(slot.id, now_);
     wake(index);

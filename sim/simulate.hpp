@@ -3,7 +3,8 @@
 // Semantics (DESIGN in docs/cost-model.md)
 // - An op starts when the buffers it uses are free in the sense of schedule.hpp, its stream is free
 //   and the host has issued it: ops one after the other in program order, each at its host time; at
-//   most `lookahead` ops (rank_window.hpp) are issued and have not started.
+//   most `lookahead` ops (rank_window.hpp) are issued and have not started. Where the host waits
+//   for what an op brings (HostTime::stand), nothing of its rank begins before it has it.
 // - A kernel occupies its rank's device for the time its cost model says, longer while
 //   communication kernels of the rank hold SMs: the device's capacity is 1 less their share.
 //   Where kernels go before communication (beside_kernels), messages between nodes move at that
@@ -37,10 +38,18 @@ namespace spp::sim {
 /// Time of a kernel op alone on its device.
 using KernelTime = std::function<Seconds(const Kernel&, const Shapes&)>;
 
+/// What an op takes of its rank's host.
+struct HostTime {
+  Seconds issue{};
+  Seconds stand{};  // from its end on, in which no op of the rank begins
+};
+using OpHostTime = std::function<HostTime(const Op&, const Shapes&)>;
+
 struct SimulationCosts {
   KernelTime kernel;
-  HostTimes host{};  // to issue an op, by OpKind
-  Seconds call{};    // host time before the first op
+  HostTimes host{};      // to issue an op, by OpKind
+  OpHostTime host_of{};  // instead of `host`, where kinds do not tell; empty: they do
+  Seconds call{};        // host time before the first op
   /// Speed of point-to-point messages between nodes once a kernel of one of their ranks has run
   /// for `beside_after`, over their speed alone (StackSpec::network_beside_kernels).
   double beside_kernels = 1;

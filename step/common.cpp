@@ -26,13 +26,6 @@ double stored(GemmFormat format) {
   throw InternalError("no such GemmFormat");
 }
 
-/// What the host takes for a transfer of tensor ranks beside what it takes for any.
-Seconds tensor_host(const StepPractice& practice, const StepLinks& links, int ranks) {
-  const double further = links.nodes(StepAxis::tensor) - 1;
-  const double apart = links.nodes(StepAxis::stages) > 1 ? ranks : 0;
-  return further * practice.host_tensor_node.value + apart * practice.host_tensor_rank.value;
-}
-
 /// Tokens in front that a ring deals out to one of its ranks; Ulysses ranks have heads of all.
 std::int64_t cached_of_ring(const StepRequest& request, const StepPlan& plan) {
   const std::int64_t ring = plan.attention.ring;
@@ -93,9 +86,6 @@ PassCosts StepCommon::pass_costs(const StepPlan& plan, const StepLinks& links,
                                  Seconds tensor_host) const {
   const StepPractice& practice = *request_.practice;
   const bool trains = request_.kind == StepKind::train;
-  const bool on_device =
-      !trains || (practice.device_counts.value > 0 &&
-                  request_.cluster->gpus_per_node() >= practice.device_counts.value);
   return {.kernels = request_.kernels,
           .practice = &practice,
           .links = &links,
@@ -105,7 +95,7 @@ PassCosts StepCommon::pass_costs(const StepPlan& plan, const StepLinks& links,
           .tensor_host = tensor_host,
           .experts_per_token = std::max(1, request_.model->experts.per_token),
           .exchange = (trains ? practice.host_exchange : practice.served_exchange).value,
-          .counts = on_device ? Seconds(0) : practice.host_counts.value,
+          .counts = trains ? counts_host(practice, *request_.cluster) : Seconds(0),
           // Once, with or without ranks that have other experts (preprocess of Megatron-Core's
           // MoEAlltoAllTokenDispatcher: ep_size > 1 or tp_size > 1).
           .counted = plan.expert > 1 ? StepAxis::expert : StepAxis::expert_tensor,

@@ -16,11 +16,6 @@ GemmKind kind_of(const LayerOp& op) {
                                                   : GemmKind::forward;
 }
 
-/// What eager code does in several kernels, in fp32.
-bool in_position(std::string_view name) {
-  return name == "rope" || name == "qk norm" || name == "text qk norm";
-}
-
 StepAxis axis_of(LayerAxis axis) {
   switch (axis) {
     case LayerAxis::tensor:
@@ -248,6 +243,10 @@ class PassClock {
 
 }  // namespace
 
+bool in_position(std::string_view name) {
+  return name == "rope" || name == "qk norm" || name == "text qk norm";
+}
+
 std::string_view to_string(StepPart part) {
   constexpr std::array<std::string_view, step_parts> names{
       "attention", "gemm", "elementwise", "optimizer", "launch", "cp",
@@ -321,6 +320,18 @@ Seconds adding_time(const KernelCost& kernels, const StepPractice& practice, DTy
                     std::int64_t weights) {
   const double bytes = 2 * added_gradient(practice, dtype == DType::bf16);
   return kernels.memory_bound(Bytes(std::llround(bytes * static_cast<double>(weights))));
+}
+
+Seconds tensor_host(const StepPractice& practice, const StepLinks& links, int ranks) {
+  const double further = links.nodes(StepAxis::tensor) - 1;
+  const double apart = links.nodes(StepAxis::stages) > 1 ? ranks : 0;
+  return further * practice.host_tensor_node.value + apart * practice.host_tensor_rank.value;
+}
+
+Seconds counts_host(const StepPractice& practice, const sim::Cluster& cluster) {
+  const bool on_device =
+      practice.device_counts.value > 0 && cluster.gpus_per_node() >= practice.device_counts.value;
+  return on_device ? Seconds(0) : practice.host_counts.value;
 }
 
 Seconds time_on_host(const sim::Cluster& cluster, int world, double numbers, Seconds each) {

@@ -103,6 +103,9 @@ struct PassCosts {
   double crowd = 1;                     // kernels that all ranks run at once take longer by this
 };
 
+/// What a schedule's kernel that deals out heads has inside, and eager code does in several, in
+/// fp32: the operation of this name.
+bool in_position(std::string_view name);
 /// That gradients of so many weights take which are added to what other micro-batches gave: read
 /// and written.
 Seconds adding_time(const KernelCost& kernels, const StepPractice& practice, DType dtype,
@@ -111,6 +114,12 @@ Seconds adding_time(const KernelCost& kernels, const StepPractice& practice, DTy
 /// zeroes.
 Seconds update_time(const KernelCost& kernels, const StepPractice& practice, std::int64_t updated,
                     std::int64_t gradients);
+
+/// What the host takes for a transfer of so many tensor ranks beside what it takes for any.
+Seconds tensor_host(const StepPractice& practice, const StepLinks& links, int ranks);
+/// For which kernels of a training stand at a transfer to or from experts, until the host knows how
+/// many tokens go where; 0 where devices count.
+Seconds counts_host(const StepPractice& practice, const sim::Cluster& cluster);
 
 /// In which all CPUs of a node work on so many numbers of each of its ranks, of `world`.
 Seconds time_on_host(const sim::Cluster& cluster, int world, double numbers, Seconds each);

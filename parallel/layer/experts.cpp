@@ -23,13 +23,13 @@ BufferId LayerPass::to_experts(TensorRef ref, BufferId from, const std::string& 
   const bool travels = at_.expert_group.size > 1;
   if (travels && gathers_tokens()) {
     const BufferId all = of_members(from, called + "_gathered");
-    b_.op(streams_.tensor, Collective{.kind = CollectiveKind::all_gather,
-                                      .group = at_.expert_group,
-                                      .from = from,
-                                      .to = all,
-                                      .deal = TokenDeal{},
-                                      .to_tokens = members_,
-                                      .to_heads = columns_of(from)});
+    b_.op(streams_.experts, Collective{.kind = CollectiveKind::all_gather,
+                                       .group = at_.expert_group,
+                                       .from = from,
+                                       .to = all,
+                                       .deal = TokenDeal{},
+                                       .to_tokens = members_,
+                                       .to_heads = columns_of(from)});
     const BufferId there = slots(ref, called + "_slots");
     b_.op(streams_.compute, Copy{.kind = CopyKind::dispatch,
                                  .from = all,
@@ -46,7 +46,7 @@ BufferId LayerPass::to_experts(TensorRef ref, BufferId from, const std::string& 
     return own;
   }
   const BufferId there = slots(ref, called + "_slots");
-  b_.op(streams_.tensor,
+  b_.op(streams_.experts,
         Collective{.kind = CollectiveKind::all_to_all,
                    .group = at_.expert_group,
                    .from = own,
@@ -69,18 +69,18 @@ void LayerPass::from_experts(TensorRef ref, BufferId there, BufferId to) {
                                  .tokens = members_,
                                  .of_group = true,
                                  .expert_group = at_.expert});
-    b_.op(streams_.tensor, Collective{.kind = CollectiveKind::reduce_scatter,
-                                      .group = at_.expert_group,
-                                      .from = sums,
-                                      .to = to,
-                                      .deal = TokenDeal{},
-                                      .to_tokens = own_,
-                                      .to_heads = columns_of(to)});
+    b_.op(streams_.experts, Collective{.kind = CollectiveKind::reduce_scatter,
+                                       .group = at_.expert_group,
+                                       .from = sums,
+                                       .to = to,
+                                       .deal = TokenDeal{},
+                                       .to_tokens = own_,
+                                       .to_heads = columns_of(to)});
     return;
   }
   if (at_.expert_group.size > 1) {
     own = slots(ref, (ref.tensor == Tensor::d_value ? gradient_name(ref) : name(ref)) + "_back");
-    b_.op(streams_.tensor,
+    b_.op(streams_.experts,
           Collective{.kind = CollectiveKind::all_to_all,
                      .group = at_.expert_group,
                      .from = there,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "parallel/layer/schedule.hpp"
+#include "parallel/layer/streams.hpp"
 #include "parallel/pipeline/messages.hpp"
 
 #include <optional>
@@ -62,18 +63,6 @@ std::vector<std::vector<int>> computed_again(const LayerGraph& layer, const Laye
 
 /// Names of a micro-batch's tensors begin with this.
 std::string prefix_of(const LayerPlan& plan, int micro_batch);
-
-/// Attention's come first.
-struct LayerStreams {
-  static constexpr std::size_t first = 6;
-  StreamId compute{0};
-  StreamId tensor{first}, weights{first + 1};
-  StreamId parameters;  // in shards; none if nothing is
-  StreamId copies;      // of sums that are in shards; none if these have no copies
-  /// Of what the stages of a pipeline send each other, forward and back, from even and from odd
-  /// ones: a rank's messages of one direction come and go on different ones.
-  StreamId messages[2][2];
-};
 
 /// Attention of one tensor rank's heads by one mask, of the phases there are.
 struct AttentionParts {

@@ -148,7 +148,7 @@ class LayerPass {
   const AttentionPrograms& attention_;
   RankWeights& weights_;
   ProgramBuilder& b_;
-  LayerStreams streams_;
+  const LayerStreams& streams_;
   std::string prefix_;  // of names
   TokenSet home_, own_;
   HeadRange part_, q_heads_, kv_heads_;

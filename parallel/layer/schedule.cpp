@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <ranges>
+#include <span>
 #include <vector>
 
 namespace spp {
@@ -166,9 +167,10 @@ std::vector<MeshAxis> data_axes(const LayerPlan& plan) {
 
 /// Rings that sum parameters' gradients up go through all axes: only the outermost one's rotations
 /// turn them onto themselves; those of shards and of their copies by themselves, unless a group of
-/// shards ends within a replica. Tensor ranks do the same with other heads, but for the turns of
-/// the rings for norms, which carry little.
-std::vector<SymmetricAxis> symmetry_of(const Schedule& attention, const LayerPlan& plan) {
+/// shards ends within a replica, or experts are there, which are cut over all. Tensor ranks do the
+/// same with other heads, but for the turns of the rings for norms, which carry little.
+std::vector<SymmetricAxis> symmetry_of(const Schedule& attention, const LayerPlan& plan,
+                                       bool has_experts) {
   std::vector<SymmetricAxis> symmetry;
   const std::vector<MeshAxis> data = data_axes(plan);
   const bool turns =
@@ -181,7 +183,7 @@ std::vector<SymmetricAxis> symmetry_of(const Schedule& attention, const LayerPla
     return symmetry;
   }
   if (by_replicas) {
-    for (const MeshAxis& axis : data) {
+    for (const MeshAxis& axis : std::span(data).subspan(has_experts ? data.size() - 1 : 0)) {
       symmetry.push_back({.axis = axis.name, .under = AxisMoves::rotations});
     }
   } else if (plan.shard_ranks() == plan.stage_ranks()) {
@@ -225,31 +227,30 @@ std::vector<std::int64_t> cuts_of_all(const std::vector<std::int64_t>& of_one, c
   return cuts;
 }
 
-/// Those of the layer behind attention's.
-LayerStreams name_streams(const LayerPlan& plan, std::vector<std::string>& names) {
-  LayerStreams streams;
-  names.insert(names.end(), {"tensor", "weights"});
+}  // namespace
+
+LayerStreams::LayerStreams(const LayerPlan& plan) : names{"tensor", "weights"} {
   const auto add = [&](std::string name) {
     names.push_back(std::move(name));
-    return StreamId(names.size() - 1);
+    return StreamId(first + names.size() - 1);
   };
   if (plan.zero == 3) {
-    streams.parameters = add("parameters");
+    parameters = add("parameters");
   }
   if (plan.shard_ranks() < plan.stage_ranks()) {
-    streams.copies = add("copies");
+    copies = add("copies");
+  }
+  if (plan.expert > 1) {
+    experts = add("experts");
   }
   const bool apart = plan.pipeline.stages > 1 && plan.messages_overlap;
   for (const auto& [direction, called] : {std::pair(0, "activations"), std::pair(1, "gradients")}) {
     for (const int odd : {0, 1}) {
-      streams.messages[direction][odd] =
-          apart ? add(fmt::format("{}_{}", called, odd == 0 ? "even" : "odd")) : streams.compute;
+      messages[direction][odd] =
+          apart ? add(fmt::format("{}_{}", called, odd == 0 ? "even" : "odd")) : compute;
     }
   }
-  return streams;
 }
-
-}  // namespace
 
 std::string why_not_layer(const LayerGraph& layer, const Problem& problem, const LayerPlan& plan) {
   if (!layer.why_not.empty()) {
@@ -381,7 +382,7 @@ Schedule layer_schedule(const LayerGraph& layer, const Problem& problem, const L
   }
   Grain grain = inner.grain;
   grain.cuts.clear();
-  std::vector<SymmetricAxis> symmetry = symmetry_of(inner, plan);
+  std::vector<SymmetricAxis> symmetry = symmetry_of(inner, plan, !routing.empty());
   for (int mask = 0; mask < all.masks(); ++mask) {
     for (const auto* of : {&parts->attentions[static_cast<std::size_t>(mask)].forward,
                            &parts->attentions[static_cast<std::size_t>(mask)].backward}) {
@@ -391,7 +392,7 @@ Schedule layer_schedule(const LayerGraph& layer, const Problem& problem, const L
                    (*of)->grain.heads == grain.heads && (*of)->streams == inner.streams,
                "attentions of a layer are cut in different ways");
         add_cuts((*of)->grain.cuts, grain.cuts);
-        keep_common(symmetry_of(**of, plan), symmetry);
+        keep_common(symmetry_of(**of, plan, !routing.empty()), symmetry);
       }
     }
   }
@@ -428,7 +429,8 @@ Schedule layer_schedule(const LayerGraph& layer, const Problem& problem, const L
   s.grain.cuts = cuts_of_all(grain.cuts, all);
   s.streams = inner.streams;
   ensure(s.streams.size() == LayerStreams::first, "attention's streams are others");
-  parts->streams = name_streams(plan, s.streams);
+  parts->streams = LayerStreams(plan);
+  std::ranges::copy(parts->streams.names, std::back_inserter(s.streams));
   s.program = [parts = std::shared_ptr<const LayerParts>(std::move(parts))](Rank rank) {
     return layer_program(*parts, rank);
   };

@@ -57,18 +57,9 @@ struct Drawn {
   }
 };
 
-/// What schedules are, without what hosts take, which they do not hold: it hides transfers, too.
-const StackSpec& stack_of_schedules() {
-  static const StackSpec stack = [] {
-    StackSpec own = test::catalog().stack("sp-plan", "test");
-    own.step = counting_on_device(own.step);
-    for (auto* host : {&own.step.host_kernel, &own.step.host_transfer, &own.step.host_exchange,
-                       &own.step.host_message}) {
-      host->value = Seconds(0);
-    }
-    return own;
-  }();
-  return stack;
+const StackSpec& stack() {
+  static const StackSpec own = test::catalog().stack("sp-plan", "test");
+  return own;
 }
 
 /// Whole nodes, or a part of one.
@@ -93,7 +84,7 @@ std::optional<Drawn> drawn(std::uint64_t seed) {
   const std::int64_t seq = draw.one_of<std::int64_t>({256, 512, 1024}) * 4 * left;
   d.request = test::step_request(*d.cluster, model, seq);
   Request& request = d.request;
-  request.run_by(stack_of_schedules());
+  request.run_by(stack());
   request.model->layers = 8;
   request.memory = Bytes(7'200'000'000'000);  // whether it fits is another question
   StepPlan& plan = d.plan;
@@ -154,12 +145,12 @@ void check(const Drawn& d, bool unfolded, Checked& checked) {
   const LayerQuestion step = step_question(d.request, d.plan);
   const std::vector<LayerPhase> phases = phases_of(d.request, d.plan, step, true);
   const Prediction cost = evaluate(d.request, d.plan).candidate.predicted;
-  const double costed = cost.step.count() - cost.parts_s[StepPart::launch];
+  const double costed = cost.step.count();
   const double takes = makespan(d, step, phases);
   INFO("costed " << costed << " s, takes " << takes);
   // Both ends of a message are busy in a schedule, only its sender in a cost: it shows over TCP.
-  CHECK(costed > 0.6 * takes);
-  CHECK(costed < 1.35 * takes);
+  CHECK(costed > 0.65 * takes);
+  CHECK(costed < 1.3 * takes);
   ++checked.steps;
   checked.apart += std::abs(std::log(costed / takes));
   for (int stage = 0; stage < d.plan.pipeline; ++stage) {
@@ -193,7 +184,27 @@ Checked check_steps(std::uint64_t first, std::uint64_t end) {
 TEST_CASE("steps drawn at random are costed as they are simulated, and hold what is counted") {
   const Checked checked = check_steps(0, 80);
   CHECK(checked.steps > 45);
-  CHECK(checked.apart / checked.steps < 0.06);
+  CHECK(checked.apart / checked.steps < 0.04);
+}
+
+TEST_CASE("shards that have copies fold where experts are cut over all of them") {
+  const sim::Cluster cluster = test::cluster_of("8xrtx4090-pcie", 1);
+  Request request = test::step_request(cluster, "gpt-oss-20b", 8192);
+  request.model->layers = 2;
+  request.memory = Bytes(720'000'000'000);
+  const StepPlan plan{.attention = {.strategy = "ulysses"},
+                      .tensor = 2,
+                      .data = 4,
+                      .micro_batches = 2,
+                      .zero = 1,
+                      .zero_group = 2};
+  const LayerQuestion step = step_question(request, plan);
+  const auto takes = [&](bool fold) {
+    const std::vector<LayerPhase> phases = phases_of(request, plan, step, fold);
+    CHECK((phases[0].folding.size() > 1) == fold);
+    return evaluate_layer(request, plan, step, phases, {}).candidate.predicted.step.count();
+  };
+  CHECK(takes(true) == Approx(takes(false)).epsilon(1e-9));
 }
 
 TEST_CASE("many steps", "[.all]") {

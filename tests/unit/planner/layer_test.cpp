@@ -189,8 +189,8 @@ TEST_CASE("a pipeline that is simulated op by op takes nearly what its parts cos
     const Prediction cost = evaluate(request, plan).candidate.predicted;
     INFO(order.name << " over " << order.stages << (order.tied ? ", tied" : ""));
     // Transfers of tensor ranks overlap here, which the cost adds up.
-    CHECK(step.candidate.predicted.step.count() == Approx(cost.step.count()).epsilon(0.14));
-    CHECK(step.candidate.predicted.step < cost.step);
+    CHECK(step.candidate.predicted.step.count() < 1.03 * cost.step.count());
+    CHECK(step.candidate.predicted.step.count() > 0.9 * cost.step.count());
   }
 }
 

@@ -234,6 +234,34 @@ TEST_CASE("long kernels hide the host") {
   CHECK(run({.ranks = 1}, s, costs).makespan.count() == Approx(100.005e-3).epsilon(1e-12));
 }
 
+// A message of 1, for which the host then waits 2; a message of 1 behind it on the same stream, for
+// which it waits 2 as well; then a kernel of 1 that reads what they brought. The kernel before them
+// runs 3 from the start.
+TEST_CASE("nothing begins while the host waits for what a transfer brought") {
+  const Schedule s = test::hand_made(2, problem, [](ProgramBuilder& b) {
+    const BufferId first = scratch(b, "first");
+    const BufferId second = scratch(b, "second");
+    b.op(compute_stream, copy(scratch(b, "from", 3 * block), scratch(b, "to")));
+    b.op(first_stream, swap(b, scratch(b, "mine"), first));
+    b.op(first_stream, swap(b, first, second));
+    b.op(compute_stream, copy(second, scratch(b, "last")));
+  });
+  SimulationCosts costs = a_block_a_ms();
+  costs.host_of = [](const Op& op, const Shapes&) {
+    return HostTime{.issue = ms(0.125),
+                    .stand = std::holds_alternative<Transfer>(op.body) ? ms(2) : ms(0)};
+  };
+  const Simulation result = run({}, s, costs);
+  CHECK(begin_ms(result, 0, 0) == Approx(0.125).epsilon(1e-12));  // issued
+  CHECK(begin_ms(result, 0, 1) == Approx(0.25).epsilon(1e-12));
+  CHECK(begin_ms(result, 0, 2) == Approx(3.25).epsilon(1e-12));
+  CHECK(begin_ms(result, 0, 3) == Approx(6.25).epsilon(1e-12));
+  // Idle from 3.125 on: 1 for a message, what is left of the waits for the host.
+  CHECK(result.breakdown.exposed.count() == Approx(ms(1).count()).epsilon(1e-12));
+  CHECK(result.breakdown.launch_bound.count() == Approx(ms(2.25).count()).epsilon(1e-12));
+  CHECK(result.breakdown.other_kernels.count() == Approx(ms(4).count()).epsilon(1e-12));
+}
+
 // A kernel of 10 beside a message of 4 that holds a fifth of the SMs: 0.8 * 4 = 3.2 are done when
 // it ends, the other 6.8 take 6.8.
 TEST_CASE("communication kernels slow down the kernels beside them") {
