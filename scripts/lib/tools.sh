@@ -55,8 +55,10 @@ compiler_of() {
   fi
 }
 
-# build_preset PRESET [TARGET...]: configures when needed and builds (the preset's own targets if none is
-# named), saying nothing unless it fails or takes long. All on stderr. One at a time for each preset.
+# build_preset PRESET [TARGET...]: configures when needed, with configure_options, and builds (the preset's
+# own targets if none is named), saying nothing unless it fails or takes long. All on stderr. One at a time
+# for each preset.
+configure_options=()
 build_preset() {
   local preset=$1 folder="build/$1" log compiler
   shift
@@ -69,7 +71,8 @@ build_preset() {
       scripts/setup --build || exit 1
       echo "${0##*/}: building in $folder (this takes a few minutes the first time)" >&2
       compiler=$(compiler_of "$preset")
-      cmake --preset "$preset" --fresh ${compiler:+"-DCMAKE_CXX_COMPILER=$compiler"} >"$log" 2>&1 ||
+      cmake --preset "$preset" --fresh ${compiler:+"-DCMAKE_CXX_COMPILER=$compiler"} \
+        ${configure_options[@]+"${configure_options[@]}"} >"$log" 2>&1 ||
         { cat "$log" >&2; exit 1; }
     fi
     cmake --build --preset "$preset" -j "$(nproc)" ${1:+--target "$@"} >"$log" 2>&1 ||
