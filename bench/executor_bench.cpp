@@ -42,16 +42,16 @@ class Spin : public runtime::AttentionKernels {
 /// `ops` kernels, each followed by a message to oneself on another stream that the next one needs.
 Schedule chain(std::int64_t ops) {
   Schedule s;
-  s.problem = {.seq = 16,
-               .batch = 1,
-               .q_heads = 1,
-               .kv_heads = 1,
-               .head_dim = 8,
-               .mask = {.kind = MaskKind::full},
-               .dtype = DType::fp32};
-  s.requested = s.problem;
+  s.contract.attention = {.seq = 16,
+                          .batch = 1,
+                          .q_heads = 1,
+                          .kv_heads = 1,
+                          .head_dim = 8,
+                          .mask = {.kind = MaskKind::full},
+                          .dtype = DType::fp32};
+  s.contract.requested = s.contract.attention;
   s.streams = {"compute", "ring"};
-  s.program = [ops, problem = s.problem](Rank rank) {
+  s.program = [ops, problem = s.contract.attention](Rank rank) {
     ProgramBuilder b(problem, rank);
     const TokenSet all({.begin = 0, .count = problem.seq});
     const HeadRange head{.begin = 0, .end = 1};

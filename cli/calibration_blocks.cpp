@@ -36,7 +36,7 @@ std::vector<AttentionBlock> blocks_of_plans(const Problem& problem, int ranks) {
     const Strategy& strategy = strategies::by_name(plan.strategy, "strategy");
     for (const Phase phase : {Phase::forward, Phase::backward}) {
       const Schedule schedule = strategy.build(problem, plan, phase, request.build);
-      const Problem& padded = schedule.problem;
+      const Problem& padded = schedule.contract.attention;
       const auto add = [&](const auto& op) {
         const AttentionBlock block{.phase = phase,
                                    .q = op.q_tokens,

@@ -251,7 +251,8 @@ BoundModel::Walk Evaluator::walk(const Schedule& schedule, const ClosedForm& for
                                  const SequencePlan& plan, Rank rank) const {
   const sim::Placement placement(*request_.cluster, plan.ranks(), plan.rank_order);
   ProgramCursor cursor(schedule.program(rank));
-  const Shapes shapes{.problem = &schedule.problem, .buffers = cursor.buffers(), .rank = rank};
+  const Shapes shapes{
+      .problem = &schedule.contract.attention, .buffers = cursor.buffers(), .rank = rank};
   BoundModel::Walk walk;
   sim::LoweredComm lowered;
   const bool cpu_ranks = request_.cluster->machine().intra.cpu_share.has_value();
@@ -363,7 +364,7 @@ sim::Simulation Evaluator::simulate(const Schedule& schedule, const Demand& all,
                                     const sim::Folding& folding, const SequencePlan& plan,
                                     const InStep& in_step, const EvaluationOptions& options) const {
   const sim::Placement placement(*request_.cluster, schedule.mesh.size(), plan.rank_order);
-  sim::SimulationCosts costs = costs_of(plan, schedule.phase);
+  sim::SimulationCosts costs = costs_of(plan, schedule.contract.phase);
   costs.kernel = [alone = std::move(costs.kernel), &in_step](const Kernel& kernel,
                                                              const Shapes& shapes) {
     return in_step.kernel(kernel, shapes, alone(kernel, shapes));
@@ -394,11 +395,13 @@ MeasuredTimes Evaluator::measured_times(const Schedule& schedule, const Sequence
   MeasuredTimes times;
   double alone = 0;  // all attention kernels
   ProgramCursor cursor(schedule.program(simulation.critical));
-  const Shapes shapes{
-      .problem = &schedule.problem, .buffers = cursor.buffers(), .rank = simulation.critical};
+  const Shapes shapes{.problem = &schedule.contract.attention,
+                      .buffers = cursor.buffers(),
+                      .rank = simulation.critical};
   while (const Op* op = cursor.next()) {
     const auto* work = std::get_if<Kernel>(&op->body);
-    const auto shape = work != nullptr ? shape_of(*work, schedule.problem) : std::nullopt;
+    const auto shape =
+        work != nullptr ? shape_of(*work, schedule.contract.attention) : std::nullopt;
     if (!shape) {
       continue;
     }

@@ -236,7 +236,7 @@ Evaluation evaluate_layer(const Request& request, const StepPlan& plan,
     return s;
   };
   for (const LayerPhase& phase : phases) {
-    (phase.schedule.phase == Phase::backward ? e.backward : e.forward) = run(phase);
+    (phase.schedule.contract.phase == Phase::backward ? e.backward : e.forward) = run(phase);
   }
   double variance = 0;
   for (std::size_t i = 0; i < components; ++i) {

@@ -88,7 +88,8 @@ class AttentionFlows {
     const Request& call = question_.request;
     const Schedule schedule = strategy_.build(call.problem, plan_, phase, call.build);
     ProgramCursor cursor(schedule.program(rank));
-    const Shapes shapes{.problem = &schedule.problem, .buffers = cursor.buffers(), .rank = rank};
+    const Shapes shapes{
+        .problem = &schedule.contract.attention, .buffers = cursor.buffers(), .rank = rank};
     std::map<std::tuple<StepAxis, CommKind, Rank>, double> sums;
     sim::LoweredComm lowered;
     while (const Op* op = cursor.next()) {

@@ -45,7 +45,8 @@ void expect_sent(const Transfer& transfer, const Shapes& shapes, Bytes sent);
 std::vector<Rank> peers_of(const OpBody& body, Rank self);
 
 inline Shapes shapes_of(const Schedule& schedule, const StoredProgram& program) {
-  return {.problem = &schedule.problem, .buffers = program.buffers, .rank = program.rank};
+  return {
+      .problem = &schedule.contract.attention, .buffers = program.buffers, .rank = program.rank};
 }
 
 /// `parts` by group index: where each member's part goes; `own` lies elsewhere and is copied there.
@@ -76,21 +77,21 @@ struct OpPlace {
   [[nodiscard]] Rows rows(BufferId id) const { return memory.rows(stored.rows_of(id)); }
   template <class Attention>
   [[nodiscard]] Visibility visible(const Attention& op) const {
-    return {.q_tokens = schedule.problem.local(op.q_tokens),
-            .k_tokens = schedule.problem.local(op.k_tokens),
-            .mask = schedule.problem.mask_of(op.mask),
-            .seq = schedule.requested.end()};
+    return {.q_tokens = schedule.contract.attention.local(op.q_tokens),
+            .k_tokens = schedule.contract.attention.local(op.k_tokens),
+            .mask = schedule.contract.attention.mask_of(op.mask),
+            .seq = schedule.contract.requested.end()};
   }
   /// Of whole rows.
   [[nodiscard]] Visibility visible(const Softmax& op) const {
-    return {.q_tokens = schedule.problem.local(op.tokens),
-            .k_tokens = TokenSet({.begin = 0, .count = schedule.problem.end()}),
-            .mask = schedule.problem.mask_of(op.mask),
-            .seq = schedule.requested.end()};
+    return {.q_tokens = schedule.contract.attention.local(op.tokens),
+            .k_tokens = TokenSet({.begin = 0, .count = schedule.contract.attention.end()}),
+            .mask = schedule.contract.attention.mask_of(op.mask),
+            .seq = schedule.contract.requested.end()};
   }
   /// Of softmax: 1 / sqrt(head_dim).
   [[nodiscard]] float scale() const {
-    return 1 / std::sqrt(static_cast<float>(schedule.problem.head_dim));
+    return 1 / std::sqrt(static_cast<float>(schedule.contract.attention.head_dim));
   }
   [[nodiscard]] Box box(BufferId id, const CellBox& cells) const {
     return {.data = memory.cells(id, {.begin = cells.begin, .count = 0}).data(),
@@ -148,7 +149,7 @@ inline GemmArgs arguments_of(const OpPlace& at, const Gemm& op) {
                 .c = at.rows(op.c),
                 .kind = op.kind,
                 .add = !op.initial};
-  if (at.schedule.graph.definition(op.definition).transposed) {
+  if (at.schedule.contract.graph.definition(op.definition).transposed) {
     if (op.kind == GemmKind::weight_gradient) {
       std::swap(args.a, args.b);
     } else {
@@ -411,9 +412,9 @@ void run_row_call(const RowCall& op, Target&& target) {
 
 template <class Target>
 void run_row_kernel(const OpPlace& at, const RowKernel& op, Target&& target) {
-  const Graph& graph = at.schedule.graph;
+  const Graph& graph = at.schedule.contract.graph;
   const Definition& d = graph.definition(op.definition);
-  const Problem& whole = at.schedule.requested;
+  const Problem& whole = at.schedule.contract.requested;
   std::array<Rows, 8> reads;
   std::array<Rows, 8> writes;
   const auto rows = [&](const BufferList& ids, std::array<Rows, 8>& into) {
@@ -423,7 +424,8 @@ void run_row_kernel(const OpPlace& at, const RowKernel& op, Target&& target) {
   run_row_call(
       {.definition = d,
        .backward = op.backward,
-       .tokens = is_beside_layers(d.function) ? TokenSet() : at.schedule.problem.local(op.tokens),
+       .tokens = is_beside_layers(d.function) ? TokenSet()
+                                              : at.schedule.contract.attention.local(op.tokens),
        .routing = graph.routing,
        .first =
            d.function == LayerFunction::embedding ? op.part * graph.param(d.param).part_rows() : 0,
@@ -444,7 +446,7 @@ void run_kernel(const OpPlace& at, const Kernel& kernel, Target&& target) {
           [&](const AttentionBackward& op) { target.backward(arguments_of(at, op)); },
           [&](const Scores& op) {
             target.scores(rows(op.rows), rows(op.columns), rows(op.to),
-                          first_of(op.k_tokens, at.schedule.problem));
+                          first_of(op.k_tokens, at.schedule.contract.attention));
           },
           [&](const Softmax& op) {
             target.softmax(rows(op.scores), rows(op.weights), at.visible(op), at.scale());
@@ -455,11 +457,11 @@ void run_kernel(const OpPlace& at, const Kernel& kernel, Target&& target) {
           },
           [&](const Weigh& op) {
             target.weigh(rows(op.weights), rows(op.values), rows(op.to),
-                         first_of(op.k_tokens, at.schedule.problem), op.initial);
+                         first_of(op.k_tokens, at.schedule.contract.attention), op.initial);
           },
           [&](const WeighBack& op) {
             target.weigh_back(rows(op.weights), rows(op.rows), rows(op.to),
-                              first_of(op.k_tokens, at.schedule.problem));
+                              first_of(op.k_tokens, at.schedule.contract.attention));
           },
           [&](const LinearForward& op) {
             target.linear_forward(rows(op.q), rows(op.k), rows(op.v), rows(op.out));

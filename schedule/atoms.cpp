@@ -118,17 +118,17 @@ void AtomSet::trim() {
 }
 
 AtomGrid::AtomGrid(const Schedule& schedule, std::span<const std::span<const Buffer>> tiles)
-    : cached_(schedule.problem.cached), graph_(schedule.graph) {
+    : cached_(schedule.contract.attention.cached), graph_(schedule.contract.graph) {
   cut_tokens(schedule, tiles);
   cut_heads(schedule.grain.heads);
-  for (int mask = 0; mask < schedule.problem.masks(); ++mask) {
-    allow_pairs(schedule.problem, schedule.problem.mask_of(mask));
+  for (int mask = 0; mask < schedule.contract.attention.masks(); ++mask) {
+    allow_pairs(schedule.contract.attention, schedule.contract.attention.mask_of(mask));
   }
   hand_out_states(schedule);
-  const std::string flaw = flaw_of(graph_, rows_of(schedule.problem, query_atoms()));
+  const std::string flaw = flaw_of(graph_, rows_of(schedule.contract.attention, query_atoms()));
   if (!flaw.empty()) {
     flaw_ = "the graph cannot be computed: " + flaw;
-  } else if (graph_.empty() && schedule.problem.sinks) {
+  } else if (graph_.empty() && schedule.contract.attention.sinks) {
     flaw_ = "attention by itself has no sinks: they are a parameter of a graph";
   } else {
     index_ = GraphIndex(graph_);
@@ -198,7 +198,7 @@ void AtomGrid::cut_tokens(const Schedule& schedule,
   }
   std::ranges::sort(tokens_);
   const auto crosses = [&](const TokenRange& atom) {
-    return !schedule.problem.in_one_micro_batch(TokenSet(atom), {});
+    return !schedule.contract.attention.in_one_micro_batch(TokenSet(atom), {});
   };
   if (const auto atom = std::ranges::find_if(tokens_, crosses); atom != tokens_.end()) {
     flaw_ = fmt::format("tokens {} are of several micro-batches", to_string(TokenSet(*atom)));
@@ -209,14 +209,14 @@ void AtomGrid::cut_tokens(const Schedule& schedule,
         "and {}",
         to_string(TokenSet(shared->first)), to_string(TokenSet(shared->second)));
   }
-  const std::int64_t all = schedule.problem.all_tokens();
+  const std::int64_t all = schedule.contract.attention.all_tokens();
   if (std::ranges::any_of(tokens_, [&](const TokenRange& r) { return r.last() >= all; })) {
     flaw_ = fmt::format("tiles that ranks declare go beyond the {} tokens", all);
   }
-  if (total != schedule.problem.all_tokens()) {
+  if (total != schedule.contract.attention.all_tokens()) {
     flaw_ = fmt::format(
         "the tiles that ranks declare cut the sequence into parts of {} tokens in all, not {}",
-        total, schedule.problem.all_tokens());
+        total, schedule.contract.attention.all_tokens());
   }
 }
 
@@ -270,8 +270,8 @@ void AtomGrid::allow_pairs(const Problem& problem, const Mask& mask) {
 void AtomGrid::hand_out_states(const Schedule& schedule) {
   const int slots = schedule.grain.slots;
   for (int s = 0; s < slots; ++s) {
-    const TokenRange part{.begin = schedule.problem.seq / slots * s,
-                          .count = schedule.problem.seq / slots};
+    const TokenRange part{.begin = schedule.contract.attention.seq / slots * s,
+                          .count = schedule.contract.attention.seq / slots};
     std::vector<std::size_t> queries;
     for (std::size_t q = 0; q < tokens_.size(); ++q) {
       if (lies_in(tokens_[q], part)) {

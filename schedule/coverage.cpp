@@ -156,7 +156,7 @@ Proof Walk::prove() {
   }
   check_buffers(ledger_, ranks);
   if (!findings.stopped()) {
-    check_inputs(ledger_, schedule_.phase, ranks);
+    check_inputs(ledger_, schedule_.contract.phase, ranks);
     for (const Home& home : ranks) {
       load_inputs(ledger_, home);
     }
@@ -169,7 +169,7 @@ Proof Walk::prove() {
   }
   const bool walked = !findings.stopped();
   if (walked) {
-    check_outputs(ledger_, schedule_.phase, ranks);
+    check_outputs(ledger_, schedule_.contract.phase, ranks);
   }
   std::string text = findings.first();
   std::int64_t pair_blocks = 0;
@@ -184,10 +184,10 @@ Proof Walk::prove() {
       }
     }
   };
-  if (schedule_.phase != Phase::backward) {
+  if (schedule_.contract.phase != Phase::backward) {
     look_at(ledger_.forward);
   }
-  if (schedule_.phase != Phase::forward) {
+  if (schedule_.contract.phase != Phase::forward) {
     look_at(ledger_.backward);
   }
   Proof proof{.proven = text.empty(),

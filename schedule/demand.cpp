@@ -122,10 +122,10 @@ struct Grid {
 
   explicit Grid(const Schedule& s)
       : parts(s.grain.heads.parts()), replicas(s.grain.heads.replicas()) {
-    q_heads = static_cast<double>(s.problem.q_heads) / parts;
-    kv_heads = static_cast<double>(s.problem.kv_heads) * replicas / parts;
+    q_heads = static_cast<double>(s.contract.attention.q_heads) / parts;
+    kv_heads = static_cast<double>(s.contract.attention.kv_heads) * replicas / parts;
     tokens = token_atoms(s);
-    of_atom = static_cast<double>(s.problem.all_tokens()) / tokens;
+    of_atom = static_cast<double>(s.contract.attention.all_tokens()) / tokens;
   }
 
  private:
@@ -146,7 +146,9 @@ struct Grid {
     }
     // A home is an atom; two, if the grain cuts it in its middle.
     const std::int64_t chunks =
-        s.grain.tokens > 0 ? std::max<std::int64_t>(1, s.problem.all_tokens() / s.grain.tokens) : 1;
+        s.grain.tokens > 0
+            ? std::max<std::int64_t>(1, s.contract.attention.all_tokens() / s.grain.tokens)
+            : 1;
     return ranks + (ranks % chunks != 0 ? static_cast<double>(chunks) / 2 : 0.0) + cuts;
   }
 };

@@ -73,9 +73,9 @@ class Findings {
 /// What all ranks of a proof share.
 struct Ledger {
   Ledger(const Schedule& schedule, std::span<const std::span<const Buffer>> tiles)
-      : grid(schedule, tiles), problem(schedule.problem) {
-    for (int attention = 0; attention < schedule.graph.attentions(); ++attention) {
-      forward.emplace_back(grid, attention, schedule.recomputes ? 2 : 1);
+      : grid(schedule, tiles), problem(schedule.contract.attention) {
+    for (int attention = 0; attention < schedule.contract.graph.attentions(); ++attention) {
+      forward.emplace_back(grid, attention, schedule.contract.recomputes ? 2 : 1);
       backward.emplace_back(grid, attention, 1);
     }
   }

@@ -75,13 +75,19 @@ struct Grain {
   friend bool operator==(const Grain&, const Grain&) = default;
 };
 
-/// Computes attention, and around it what its graph defines.
-struct Schedule {
-  Problem problem;    // padded
+/// What a schedule computes, once and whole, whichever rank computes which part of it and when:
+/// what the proof (coverage.hpp) and the oracle of a run hold its programs against.
+struct Contract {
+  Problem attention;  // padded
   Problem requested;  // before padding
-  Graph graph;        // empty: attention alone
+  Graph graph;        // around attention; empty: attention alone
   Phase phase = Phase::forward;
   bool recomputes = false;  // a step whose backward computes all attention's forward once more
+};
+
+/// For every rank a program that does its part of the contract.
+struct Schedule {
+  Contract contract;
   Mesh mesh;
   Grain grain;
   std::vector<std::string> streams;  // names; stream 0 is "compute"

@@ -84,7 +84,7 @@ RowSpan RankStore::all_cells(BufferId id) const {
 }
 
 void RankStore::copy_slots(const Copy& op, StoredOp& stored) {
-  const Routing& routing = schedule_->graph.routing;
+  const Routing& routing = schedule_->contract.graph.routing;
   const StoredContent slots =
       op.of_group ? in_group(routing, op.tokens, op.expert_group) : by_expert(routing, op.tokens);
   const bool spreads = op.kind == CopyKind::dispatch;
@@ -123,7 +123,7 @@ void RankStore::copy_slots(const Copy& op, StoredOp& stored) {
 
 void RankStore::to_experts(const Collective& op, std::span<const Contribution> members,
                            StoredOp& stored) {
-  const Routing& routing = schedule_->graph.routing;
+  const Routing& routing = schedule_->contract.graph.routing;
   const std::int64_t part = std::get<ExpertDeal>(op.deal).cells * buffer(op.from).batch;
   const int own = op.group.index_of(rank_);
   StoredContent received;
@@ -148,7 +148,7 @@ void RankStore::to_experts(const Collective& op, std::span<const Contribution> m
 
 void RankStore::from_experts(const Collective& op, std::span<const Contribution> members,
                              StoredOp& stored) {
-  const Routing& routing = schedule_->graph.routing;
+  const Routing& routing = schedule_->contract.graph.routing;
   const std::int64_t part = std::get<ExpertDeal>(op.deal).cells * buffer(op.from).batch;
   const auto own = static_cast<std::size_t>(op.group.index_of(rank_));
   StoredContent received;
@@ -178,7 +178,7 @@ void RankStore::weigh_bias(const Gemm& op, const StoredContent& slots, StoredOp&
 }
 
 void RankStore::multiply_experts(const Gemm& op, StoredOp& stored) {
-  const Routing& routing = schedule_->graph.routing;
+  const Routing& routing = schedule_->contract.graph.routing;
   const StoredContent content = contents_[op.a.index()];
   stored.runs = runs_of(routing, content);
   if (op.kind == GemmKind::weight_gradient) {

@@ -18,7 +18,7 @@ void RankStore::apply(const Gemm& op, StoredOp& stored) {
   if (op.experts > 0) {
     return multiply_experts(op, stored);
   }
-  const bool transposed = schedule_->graph.definition(op.definition).transposed;
+  const bool transposed = schedule_->contract.graph.definition(op.definition).transposed;
   const auto columns = [&](BufferId id) { return piece(id).heads.count() * buffer(id).width; };
   const auto tokens_of = [&](BufferId id) { return find(id, op.tokens, piece(id).heads); };
   if (op.kind == GemmKind::weight_gradient) {
@@ -51,7 +51,7 @@ void RankStore::apply(const Gemm& op, StoredOp& stored) {
 }
 
 void RankStore::apply(const RowKernel& op, StoredOp& stored) {
-  const Definition& d = schedule_->graph.definition(op.definition);
+  const Definition& d = schedule_->contract.graph.definition(op.definition);
   if (d.function == LayerFunction::adam) {
     return update(op, stored);
   }
@@ -78,11 +78,11 @@ void RankStore::apply(const RowKernel& op, StoredOp& stored) {
   }
   // Columns of a row, in parts, that what it reads first are.
   const BufferId first = op.reads.ids()[0];
-  const int parts = schedule_->graph.value(d.reads.front().label).parts;
+  const int parts = schedule_->contract.graph.value(d.reads.front().label).parts;
   const auto of_row = [&](BufferId id) {
-    return is_value(buffer(id).tensor) ? schedule_->graph.value(buffer(id).label).parts
-           : is_kv(buffer(id).tensor)  ? schedule_->problem.kv_heads
-                                       : schedule_->problem.q_heads;
+    return is_value(buffer(id).tensor) ? schedule_->contract.graph.value(buffer(id).label).parts
+           : is_kv(buffer(id).tensor)  ? schedule_->contract.attention.kv_heads
+                                       : schedule_->contract.attention.q_heads;
   };
   const int all = is_value(buffer(first).tensor) ? parts : of_row(first);
   const HeadRange held = piece(first).heads;

@@ -133,7 +133,7 @@ StoredContent RankStore::copied(const Copy& op) const {
     case CopyKind::deal: {
       TokenList chunks;
       const std::int64_t first = piece(op.from).tokens.ranges().front().begin;
-      const Problem& problem = schedule_->problem;
+      const Problem& problem = schedule_->contract.attention;
       const std::int64_t unit = op.layout == Layout::balanced ? chunks_of_rank : 1;
       expect(problem.seq % (op.chunks * unit) == 0 &&
                  (op.layout != Layout::whole_documents || problem.mask.pieces == 1),

@@ -79,7 +79,7 @@ class RankStore {
   /// The order in which a copy leaves the pieces.
   [[nodiscard]] StoredContent copied(const Copy& op) const;
   [[nodiscard]] std::int64_t cells(std::int64_t rows, int heads) const {
-    return rows * schedule_->problem.batch * heads;
+    return rows * schedule_->contract.attention.batch * heads;
   }
   [[nodiscard]] std::int64_t cells(const StoredPiece& p) const {
     return cells(p.tokens.count(), p.heads.count());

@@ -117,10 +117,10 @@ class TextWriter {
 
   void header() {
     append("sp-plan/schedule 2.0\n");
-    line_of("problem", schedule_.problem);
-    line_of("requested", schedule_.requested);
-    append("phase {}{}\nmesh", to_string(schedule_.phase),
-           schedule_.recomputes ? " recompute" : "");
+    line_of("problem", schedule_.contract.attention);
+    line_of("requested", schedule_.contract.requested);
+    append("phase {}{}\nmesh", to_string(schedule_.contract.phase),
+           schedule_.contract.recomputes ? " recompute" : "");
     for (const MeshAxis& axis : schedule_.mesh.axes()) {
       require_name(axis.name);
       append(" {}={}", axis.name, axis.size);
@@ -167,7 +167,7 @@ class TextWriter {
 
  private:
   void graph() {
-    const Graph& graph = schedule_.graph;
+    const Graph& graph = schedule_.contract.graph;
     const auto names = [&](const std::vector<TensorRef>& refs) {
       std::string text;
       for (const TensorRef ref : refs) {
@@ -222,7 +222,7 @@ class TextWriter {
   template <class T>
   void line_of(std::string_view word, const T& value) {
     append("{}", word);
-    FieldWriter archive(text_, schedule_.problem, {});
+    FieldWriter archive(text_, schedule_.contract.attention, {});
     text::fields(archive, value);
     append("\n");
   }
@@ -234,8 +234,8 @@ class TextWriter {
       if (!names.insert(b.name).second) {
         throw InternalError(fmt::format("two buffers are called {}", b.name));
       }
-      append("  buffer {} {} {} {}", b.name, schedule_.graph.name(b.ref()), to_string(b.role),
-             to_string(b.dtype));
+      append("  buffer {} {} {} {}", b.name, schedule_.contract.graph.name(b.ref()),
+             to_string(b.role), to_string(b.dtype));
       if (b.role == BufferRole::scratch) {
         append(" tokens={} heads={}\n", b.tokens, b.heads);
       } else {
@@ -256,7 +256,7 @@ class TextWriter {
     ensure(o.stream.valid() && o.stream.index() < schedule_.streams.size(),
            "an op on a stream that its schedule lacks");
     append("{}{}: {}", indent, schedule_.streams[o.stream.index()], name_of(o.body));
-    FieldWriter archive(text_, schedule_.problem, buffers);
+    FieldWriter archive(text_, schedule_.contract.attention, buffers);
     visit_op([&](const auto& body) { text::fields(archive, body); }, o.body);
     append("\n");
   }

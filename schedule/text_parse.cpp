@@ -66,7 +66,7 @@ class Parser {
 
   Schedule parse() {
     header();
-    most_rows_ = schedule_.problem.all_tokens();
+    most_rows_ = contract_.attention.all_tokens();
     while (next_line()) {
       if (!graph_line()) {
         program_line();
@@ -156,19 +156,19 @@ class Parser {
            in_quotes(words_[1]));
     }
     header_line("problem");
-    header_fields(schedule_.problem);
+    header_fields(contract_.attention);
     header_line("requested");
-    header_fields(schedule_.requested);
+    header_fields(contract_.requested);
     expect_padding();
     header_line("phase");
-    schedule_.recomputes = words_.size() > 2 && words_[2] == "recompute";
-    expect_words(schedule_.recomputes ? 3 : 2, "phase fwd|bwd|step [recompute]");
-    schedule_.phase = parse_phase(words_[1], where_);
-    if (schedule_.recomputes && schedule_.phase != Phase::step) {
+    contract_.recomputes = words_.size() > 2 && words_[2] == "recompute";
+    expect_words(contract_.recomputes ? 3 : 2, "phase fwd|bwd|step [recompute]");
+    contract_.phase = parse_phase(words_[1], where_);
+    if (contract_.recomputes && contract_.phase != Phase::step) {
       fail("a step computes again, no {}", in_quotes(words_[1]));
     }
-    if (schedule_.problem.cached > 0 && schedule_.phase != Phase::forward) {
-      fail("cached={}: of one forward, of which keys are cached", schedule_.problem.cached);
+    if (contract_.attention.cached > 0 && contract_.phase != Phase::forward) {
+      fail("cached={}: of one forward, of which keys are cached", contract_.attention.cached);
     }
     header_line("mesh");
     mesh();
@@ -191,8 +191,8 @@ class Parser {
 
   template <class T>
   void header_fields(T& value) {
-    const Context context{.problem = schedule_.problem,
-                          .most_rows = schedule_.problem.all_tokens(),
+    const Context context{.problem = contract_.attention,
+                          .most_rows = contract_.attention.all_tokens(),
                           .ranks = 0,
                           .rank = {},
                           .buffers = program_.buffers,
@@ -236,8 +236,8 @@ class Parser {
 
   /// `requested` is the problem, or what padding of tokens and whole KV groups makes it of.
   void expect_padding() const {
-    const Problem& problem = schedule_.problem;
-    const Problem& requested = schedule_.requested;
+    const Problem& problem = contract_.attention;
+    const Problem& requested = contract_.requested;
     Problem padded = requested;
     padded.seq = problem.seq;
     padded.q_heads = problem.q_heads;
@@ -276,13 +276,14 @@ class Parser {
     header_fields(schedule_.grain);
     const std::int64_t cut = schedule_.grain.tokens;
     const std::int64_t most = 2 * std::int64_t{schedule_.mesh.size()};  // two chunks a rank
-    if (cut > 0 && (schedule_.problem.seq + cut - 1) / cut > most) {
-      fail("tokens={} cuts {} tokens into more parts than two a rank", cut, schedule_.problem.seq);
+    if (cut > 0 && (contract_.attention.seq + cut - 1) / cut > most) {
+      fail("tokens={} cuts {} tokens into more parts than two a rank", cut,
+           contract_.attention.seq);
     }
     const int slots = schedule_.grain.slots;
-    if (slots > schedule_.mesh.size() || (slots > 0 && schedule_.problem.seq % slots != 0)) {
+    if (slots > schedule_.mesh.size() || (slots > 0 && contract_.attention.seq % slots != 0)) {
       fail("slots={} are more than ranks, or do not divide {} tokens", slots,
-           schedule_.problem.seq);
+           contract_.attention.seq);
     }
   }
 
@@ -335,34 +336,34 @@ class Parser {
     if (word == "define") {
       definition();
     } else if (word == "value") {
-      Value value{.name = graph_name(schedule_.graph.values)};
+      Value value{.name = graph_name(contract_.graph.values)};
       graph_fields(value);
       if (value.width % value.parts != 0) {
         fail("parts={} do not divide width={}", value.parts, value.width);
       }
-      schedule_.graph.values.push_back(std::move(value));
+      contract_.graph.values.push_back(std::move(value));
     } else {
-      Param param{.name = graph_name(schedule_.graph.params)};
+      Param param{.name = graph_name(contract_.graph.params)};
       graph_fields(param);
       if (param.rows % param.row_parts != 0 || param.columns % param.column_parts != 0 ||
           (param.experts > 0 && param.rows % param.experts != 0)) {
         fail("its parts or experts do not divide its rows or columns");
       }
-      const Routing& routing = schedule_.graph.routing;
+      const Routing& routing = contract_.graph.routing;
       if (param.experts > 0 &&
           (param.experts != routing.experts || param.row_parts != routing.groups)) {
         fail("its experts and row parts are not the routing's {} and {}", routing.experts,
              routing.empty() ? 0 : routing.groups);
       }
       most_rows_ = std::max(most_rows_, param.rows);
-      schedule_.graph.params.push_back(std::move(param));
+      contract_.graph.params.push_back(std::move(param));
     }
     return true;
   }
 
   void routing() {
-    Routing& r = schedule_.graph.routing;
-    if (!schedule_.graph.values.empty() || !r.empty()) {
+    Routing& r = contract_.graph.routing;
+    if (!contract_.graph.values.empty() || !r.empty()) {
       fail("'routing' stands once, before values and parameters");
     }
     header_fields(r);
@@ -419,14 +420,14 @@ class Parser {
       d.epsilon = parse_double(epsilon, where_);
     }
     reader.finish();
-    if (std::ssize(schedule_.graph.definitions) == text::most_definitions) {
+    if (std::ssize(contract_.graph.definitions) == text::most_definitions) {
       fail("more than {} definitions", text::most_definitions);
     }
-    schedule_.graph.definitions.push_back(std::move(d));
+    contract_.graph.definitions.push_back(std::move(d));
     // Heads are dealt out as the grain says; what is wrong must not be met by those who walk it.
     const std::string flaw =
-        flaw_of(schedule_.graph, rows_of(schedule_.problem, schedule_.grain.heads.parts()),
-                schedule_.graph.definitions.size() - 1);
+        flaw_of(contract_.graph, rows_of(contract_.attention, schedule_.grain.heads.parts()),
+                contract_.graph.definitions.size() - 1);
     if (!flaw.empty()) {
       fail("{}", flaw);
     }
@@ -511,7 +512,7 @@ class Parser {
       fail("expected 'buffer NAME TENSOR ROLE DTYPE tokens=N heads=N', or 'tile=… heads=…'");
     }
     const TensorRef ref = tensor(words_[2]);
-    const BufferShape shape = shape_of(ref, schedule_.problem, schedule_.graph);
+    const BufferShape shape = shape_of(ref, contract_.attention, contract_.graph);
     Buffer b = {.name = std::string(words_[1]),
                 .tensor = ref.tensor,
                 .role = role(words_[3]),
@@ -569,10 +570,10 @@ class Parser {
                     value, d_value, param,  d_param, master,    first_moment, second_moment},
              where_);
     if (is_param(tensor)) {
-      return {tensor, label_of(schedule_.graph.params, label)};
+      return {tensor, label_of(contract_.graph.params, label)};
     }
     if (is_value(tensor)) {
-      return {tensor, label_of(schedule_.graph.values, label)};
+      return {tensor, label_of(contract_.graph.values, label)};
     }
     const std::int64_t most = text::most_definitions;
     return {tensor, dot == std::string_view::npos
@@ -652,13 +653,13 @@ class Parser {
     const int definition = gemm != nullptr         ? gemm->definition
                            : row_kernel != nullptr ? row_kernel->definition
                                                    : -1;
-    if (definition >= std::ssize(schedule_.graph.definitions)) {
+    if (definition >= std::ssize(contract_.graph.definitions)) {
       fail("definition={} is none of the graph's {}", definition,
-           schedule_.graph.definitions.size());
+           contract_.graph.definitions.size());
     }
     if (const int mask = visit_op([](const auto& o) { return mask_number(o); }, op.body);
-        mask >= schedule_.problem.masks()) {
-      fail("mask={} is none of the problem's {}", mask, schedule_.problem.masks());
+        mask >= contract_.attention.masks()) {
+      fail("mask={} is none of the problem's {}", mask, contract_.attention.masks());
     }
     stage_.ops.push_back(op);
   }
@@ -672,7 +673,7 @@ class Parser {
   }
 
   [[nodiscard]] Context context() const {
-    return {.problem = schedule_.problem,
+    return {.problem = contract_.attention,
             .most_rows = most_rows_,
             .ranks = schedule_.mesh.size(),
             .rank = rank_,
@@ -689,6 +690,7 @@ class Parser {
   std::int64_t most_rows_ = 0;
 
   Schedule schedule_;
+  Contract& contract_ = schedule_.contract;
   std::map<Rank, RankProgram> programs_;
   Rank rank_;            // being read; invalid before the first
   RankProgram program_;  // of rank_

@@ -67,7 +67,7 @@ class RankWindow {
   /// then in the cache.
   static constexpr int batch = 8;
   static int lookahead_of(const Schedule& schedule) {
-    return schedule.graph.empty() ? lookahead : lookahead_of_step;
+    return schedule.contract.graph.empty() ? lookahead : lookahead_of_step;
   }
 
   explicit RankWindow(Program program, int most_unstarted = lookahead);

@@ -160,7 +160,8 @@ class Engine {
       ranks_.back().host = costs_.call.count();
     }
     for (RankState& r : ranks_) {
-      r.shapes = {.problem = &schedule_.problem, .buffers = r.window.buffers(), .rank = r.rank};
+      r.shapes = {
+          .problem = &schedule_.contract.attention, .buffers = r.window.buffers(), .rank = r.rank};
     }
   }
 

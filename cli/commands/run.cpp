@@ -99,7 +99,8 @@ void expect_proven(const runtime::TrialRequest& trial, const std::string& plan, 
     if (!*schedule) {
       continue;
     }
-    Progress progress(fmt::format("proving {},", to_string((*schedule)->phase)), quiet, "ops");
+    Progress progress(fmt::format("proving {},", to_string((*schedule)->contract.phase)), quiet,
+                      "ops");
     if (const Proof proof = prove(**schedule, progress.watch()); !proof.proven) {
       throw InternalError(fmt::format("{} is refuted: {}", plan, proof.counter_example));
     }

@@ -64,7 +64,7 @@ void expect_programs(const Schedule& schedule) {
 }
 
 Verified verified(const Schedule& schedule, const Output& output) {
-  const std::string phase(to_string(schedule.phase));
+  const std::string phase(to_string(schedule.contract.phase));
   Verified v{.phase = phase, .proof = {}, .peak_memory = {}};
   {
     Progress progress = output.progress(fmt::format("proving {},", phase), "ops");

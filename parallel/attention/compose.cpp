@@ -187,44 +187,45 @@ Axis axis_of(StreamId stream) {
 Schedule compose(const Problem& requested, const SequencePlan& plan, Phase phase,
                  const BuildOptions& options, const Cores& cores) {
   Schedule s;
-  s.requested = dealt(requested, plan);
-  s.problem = padded(requested, plan);
-  s.phase = phase;
-  const AttentionMesh ranks(plan, s.problem);
+  s.contract.requested = dealt(requested, plan);
+  s.contract.attention = padded(requested, plan);
+  s.contract.phase = phase;
+  const AttentionMesh ranks(plan, s.contract.attention);
   s.mesh = ranks.mesh();
   s.streams = {"compute", "ulysses", "ring", "gradient", "team", "outer"};
-  const HeadSplit split(s.problem, plan.ulysses, plan.heads);
+  const HeadSplit split(s.contract.attention, plan.ulysses, plan.heads);
   s.grain.heads = split;
   s.grain.slots = cores.states ? plan.ring : 0;
   if (chunk_layout(plan.layout) ==
       Layout::zigzag) {  // also where the two chunks of a rank continue each other
-    s.grain.tokens = s.problem.seq / (2 * std::int64_t{ranks.teams()});
+    s.grain.tokens = s.contract.attention.seq / (2 * std::int64_t{ranks.teams()});
   }
-  if (s.problem.cached > 0) {
+  if (s.contract.attention.cached > 0) {
     ensure(phase == Phase::forward, "cached keys without a gradient");
-    s.grain.cuts = cuts_behind_cache(s.problem, s.grain.tokens);
+    s.grain.cuts = cuts_behind_cache(s.contract.attention, s.grain.tokens);
     s.grain.tokens = 0;
   }
   if (split.even()) {
     s.symmetry.push_back({.axis = "ulysses", .under = AxisMoves::permutations});
   }
   // Where documents lie differently on every rank, no two are alike.
-  const bool uniform = (s.problem.mask.document_ends.empty() || deals_documents(plan.layout)) &&
-                       !by_work(plan.layout);
-  if (cores.ring_symmetric && uniform && s.problem.mask.kind == MaskKind::full) {
+  const bool uniform =
+      (s.contract.attention.mask.document_ends.empty() || deals_documents(plan.layout)) &&
+      !by_work(plan.layout);
+  if (cores.ring_symmetric && uniform && s.contract.attention.mask.kind == MaskKind::full) {
     // The two chunks of zigzag's last rank are one tile.
     const bool joined = cores.ring_alike && chunk_layout(plan.layout) == Layout::zigzag;
     s.symmetry.push_back(
         {.axis = "ring", .under = joined ? AxisMoves::alike : AxisMoves::rotations});
   } else if (cores.ring_alike && chunk_layout(plan.layout) != Layout::contiguous && uniform &&
-             s.problem.mask.kind == MaskKind::causal) {
+             s.contract.attention.mask.kind == MaskKind::causal) {
     s.symmetry.push_back({.axis = "ring", .under = AxisMoves::alike});
   }
-  if (s.problem.sinks) {
-    s.graph.params = {{.name = "sinks", .rows = s.problem.q_heads}};
+  if (s.contract.attention.sinks) {
+    s.contract.graph.params = {{.name = "sinks", .rows = s.contract.attention.q_heads}};
   }
-  s.program = [problem = s.problem, graph = s.graph, plan, phase, options, cores, split,
-               mesh = ranks](Rank rank) {
+  s.program = [problem = s.contract.attention, graph = s.contract.graph, plan, phase, options,
+               cores, split, mesh = ranks](Rank rank) {
     ProgramBuilder b(problem, rank, graph);
     const int part = mesh.at(rank).ulysses;
     const UlyssesFrame frame{.group = mesh.ulysses_group(rank),

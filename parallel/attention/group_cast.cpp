@@ -291,7 +291,7 @@ Schedule build(const Problem& problem, const SequencePlan& plan, Phase phase,
                const BuildOptions& options) {
   Schedule s =
       compose(problem, plan, phase, options, {.forward = cast_forward, .backward = cast_backward});
-  s.grain.cuts = cuts_of(s.problem, AttentionMesh(plan, s.problem));
+  s.grain.cuts = cuts_of(s.contract.attention, AttentionMesh(plan, s.contract.attention));
   return s;
 }
 

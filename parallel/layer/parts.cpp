@@ -72,7 +72,7 @@ TokenSet home_of(const std::vector<Buffer>& buffers, Phase phase) {
 std::vector<TokenSet> homes_of(const Schedule& attention) {
   std::vector<TokenSet> homes;
   for (int rank = 0; rank < attention.mesh.size(); ++rank) {
-    homes.push_back(home_of(attention.program(Rank(rank)).buffers, attention.phase));
+    homes.push_back(home_of(attention.program(Rank(rank)).buffers, attention.contract.phase));
   }
   return homes;
 }

@@ -387,7 +387,8 @@ Schedule layer_schedule(const LayerGraph& layer, const Problem& problem, const L
     for (const auto* of : {&parts->attentions[static_cast<std::size_t>(mask)].forward,
                            &parts->attentions[static_cast<std::size_t>(mask)].backward}) {
       if (*of) {
-        ensure((*of)->problem == local_problem(all, plan, mask), "attention pads what is padded");
+        ensure((*of)->contract.attention == local_problem(all, plan, mask),
+               "attention pads what is padded");
         ensure((*of)->grain.tokens == grain.tokens && (*of)->grain.slots == grain.slots &&
                    (*of)->grain.heads == grain.heads && (*of)->streams == inner.streams,
                "attentions of a layer are cut in different ways");
@@ -400,18 +401,19 @@ Schedule layer_schedule(const LayerGraph& layer, const Problem& problem, const L
     std::erase_if(symmetry, [](const SymmetricAxis& axis) { return axis.axis != "tensor"; });
   }
   Schedule s;
-  s.problem = all;
-  s.requested = problem;
-  s.requested.micro_batches = all.micro_batches;
-  s.requested.cached = all.cached;
-  s.graph = parts->layer.graph;
-  s.phase = phase;
-  s.recomputes = phase == Phase::step &&
-                 std::ranges::any_of(parts->computed_again, [&](const std::vector<int>& again) {
-                   return std::ranges::any_of(again, [&](int i) {
-                     return layer.graph.definition(i).function == LayerFunction::split_heads;
-                   });
-                 });
+  s.contract.attention = all;
+  s.contract.requested = problem;
+  s.contract.requested.micro_batches = all.micro_batches;
+  s.contract.requested.cached = all.cached;
+  s.contract.graph = parts->layer.graph;
+  s.contract.phase = phase;
+  s.contract.recomputes =
+      phase == Phase::step &&
+      std::ranges::any_of(parts->computed_again, [&](const std::vector<int>& again) {
+        return std::ranges::any_of(again, [&](int i) {
+          return layer.graph.definition(i).function == LayerFunction::split_heads;
+        });
+      });
   std::vector<MeshAxis> axes{{.name = "tensor", .size = plan.tensor}};
   const auto of_attention = inner.mesh.axes();
   axes.insert(axes.end(), of_attention.begin(), of_attention.end());

@@ -87,9 +87,9 @@ class Elementwise {
 /// A schedule of one rank whose ops do next to nothing.
 Schedule empty_ops(std::int64_t ops) {
   Schedule schedule;
-  schedule.problem = {
+  schedule.contract.attention = {
       .seq = 1, .batch = 1, .q_heads = 1, .kv_heads = 1, .head_dim = 1, .dtype = DType::fp32};
-  schedule.requested = schedule.problem;
+  schedule.contract.requested = schedule.contract.attention;
   schedule.streams = {"compute"};
   schedule.program = [ops](Rank) {
     const TokenSet token(TokenRange{.begin = 0, .count = 1});

@@ -456,14 +456,14 @@ int times_of(FlopCount flops) {
 ProbeSchedule schedule_of(std::span<const Probe> probes, const ProbeSetting& setting) {
   ProbeSchedule result;
   Schedule& schedule = result.schedule;
-  schedule.problem = schedule.requested = problem_of(probes, setting);
+  schedule.contract.attention = schedule.contract.requested = problem_of(probes, setting);
   schedule.mesh = Mesh({{.name = "ranks", .size = setting.ranks}});
   schedule.streams = {"compute", "messages"};
-  const ProbeGraph graph = graph_of(probes, schedule.problem);
-  schedule.graph = graph.graph;
+  const ProbeGraph graph = graph_of(probes, schedule.contract.attention);
+  schedule.contract.graph = graph.graph;
   std::vector<Program> programs;
   for (int r = 0; r < setting.ranks; ++r) {
-    RankProgram program(setting, schedule.problem, graph, Rank(r));
+    RankProgram program(setting, schedule.contract.attention, graph, Rank(r));
     auto& timed = result.timed.emplace_back();
     for (std::size_t i = 0; i < probes.size(); ++i) {
       timed.push_back(program.add(probes[i], i));

@@ -78,7 +78,8 @@ std::unique_ptr<DeviceEngines> make_engines(const DeviceOptions& options, int ra
 #else
 
 namespace {
-constexpr std::string_view missing = "not compiled in: there was no CUDA toolkit, or no GPU (SPP_CUDA=ON scripts/sp-plan)";
+constexpr std::string_view missing =
+    "not compiled in: there was no CUDA toolkit, or no GPU (SPP_CUDA=ON scripts/sp-plan)";
 }
 
 std::vector<std::string> compiled() { return {}; }

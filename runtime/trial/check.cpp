@@ -22,7 +22,7 @@ struct Sample {
 
 /// Comparing all takes `passes` forwards over all pairs.
 Sample sample_of(const Schedule& schedule, double passes, const CheckOptions& options) {
-  const Problem& p = schedule.requested;
+  const Problem& p = schedule.contract.requested;
   const double pairs = static_cast<double>(p.seq) * static_cast<double>(p.end());
   const double all = passes * flops_per_pair(Phase::forward, p.head_dim, p.v_dim()) * pairs *
                      p.q_heads * static_cast<double>(p.batch);
@@ -63,7 +63,7 @@ constexpr double exp_and_log = 8;
 
 /// Where what is stored has a roundoff of `storage`.
 Tolerance limit_of(const Schedule& schedule, const StoredProgram& program, double storage) {
-  const Problem& p = schedule.requested;
+  const Problem& p = schedule.contract.requested;
   const auto kernels = std::ranges::count_if(
       program.ops, [](const StoredOp& s) { return is_attention(kind_of(s.op.body)); });
   int summed = 1;  // by a collective
@@ -79,13 +79,15 @@ Tolerance limit_of(const Schedule& schedule, const StoredProgram& program, doubl
   const double products =
       (std::max(p.head_dim, p.v_dim()) + 4 * std::sqrt(static_cast<double>(p.end()))) *
       unit_roundoff(DType::fp32);
-  const double largest = (rounded + products) * (schedule.phase == Phase::backward ? 2 : 1);
+  const double largest =
+      (rounded + products) * (schedule.contract.phase == Phase::backward ? 2 : 1);
   return {.largest = largest, .mean = largest / 2};
 }
 
 Tolerance lse_limit(const Schedule& schedule, const StoredProgram& program) {
   Tolerance limit = limit_of(schedule, program, exp_and_log * unit_roundoff(DType::fp32));
-  limit.absolute = schedule.requested.dtype == DType::bf16 ? power_error<Bf16> : power_error<float>;
+  limit.absolute =
+      schedule.contract.requested.dtype == DType::bf16 ? power_error<Bf16> : power_error<float>;
   return limit;
 }
 
@@ -94,14 +96,14 @@ class Checker {
   Checker(Transport& transport, const Schedule& schedule, const StoredProgram& program,
           const HostMemory& memory, const InputData& data, Sample sample)
       : transport_(transport),
-        schedule_(schedule),
+        requested_(schedule.contract.requested),
         program_(program),
         memory_(memory),
         data_(data),
         sample_(sample),
         limit_(limit_of(schedule, program, coarsest_roundoff(schedule, program))),
         of_lse_(lse_limit(schedule, program)),
-        everything_({.begin = 0, .count = schedule.requested.end()}),
+        everything_({.begin = 0, .count = schedule.contract.requested.end()}),
         poll_([this] {
           transport_.working();
           transport_.progress();
@@ -144,7 +146,7 @@ class Checker {
                                 .d_q = expected,
                                 .d_k = {},
                                 .d_v = {},
-                                .function = schedule_.requested.function},
+                                .function = requested_.function},
                                poll_);
           });
       compare_key_side(kv);
@@ -152,27 +154,24 @@ class Checker {
   }
 
   CheckReport report() {
-    const double part = static_cast<double>(sample_.kv_heads) / schedule_.requested.kv_heads /
+    const double part = static_cast<double>(sample_.kv_heads) / requested_.kv_heads /
                         static_cast<double>(sample_.step);
     return comparison_.report(transport_, part);
   }
 
  private:
   [[nodiscard]] Visibility visible(const TokenSet& q, const TokenSet& k) const {
-    return {.q_tokens = q,
-            .k_tokens = k,
-            .mask = schedule_.requested.mask,
-            .seq = schedule_.requested.end()};
+    return {.q_tokens = q, .k_tokens = k, .mask = requested_.mask, .seq = requested_.end()};
   }
 
   [[nodiscard]] OwnRows make(Tensor tensor, const TokenSet& tokens, HeadRange heads) const {
     OwnRows own{.storage = {},
                 .rows = {.data = nullptr,
-                         .dtype = schedule_.requested.dtype,
+                         .dtype = requested_.dtype,
                          .count = tokens.count(),
-                         .batch = schedule_.requested.batch,
+                         .batch = requested_.batch,
                          .heads = heads.count(),
-                         .width = static_cast<int>(shape_of(tensor, schedule_.requested).width)}};
+                         .width = static_cast<int>(shape_of(tensor, requested_).width)}};
     own.storage.resize(static_cast<std::size_t>(own.rows.bytes()));
     own.rows.data = own.storage.data();
     data_.fill(tensor, tokens, heads, own.rows);
@@ -187,7 +186,7 @@ class Checker {
 
   /// Query heads of a KV head.
   [[nodiscard]] HeadRange group(int kv) const {
-    const int size = schedule_.requested.group_size();
+    const int size = requested_.group_size();
     return {.begin = kv * size, .end = (kv + 1) * size};
   }
 
@@ -203,13 +202,13 @@ class Checker {
                        .visible = visible(tokens, everything_),
                        .out = out,
                        .lse = lse,
-                       .function = schedule_.requested.function},
+                       .function = requested_.function},
                       poll_);
   }
 
   /// lse and delta of all queries of a KV head, [seq, batch, group]: every rank computes a part.
   void make_statistics(int kv) {
-    const std::int64_t seq = schedule_.requested.seq;
+    const std::int64_t seq = requested_.seq;
     const int ranks = transport_.size();
     const std::int64_t begin = seq * transport_.rank().value / ranks;
     const std::int64_t end = seq * (transport_.rank().value + 1) / ranks;
@@ -241,7 +240,7 @@ class Checker {
                                                const TokenSet& tokens, HeadRange heads,
                                                int kv) const {
     std::vector<double> result;
-    const std::int64_t batch = schedule_.requested.batch;
+    const std::int64_t batch = requested_.batch;
     const HeadRange of = group(kv);
     for (const TokenRange& range : tokens.ranges()) {
       for (std::int64_t i = 0; i < range.count; ++i) {
@@ -267,7 +266,7 @@ class Checker {
       }
       const HeadRange heads{.begin = std::max(buffer.head_range.begin, group(kv).begin),
                             .end = std::min(buffer.head_range.end, group(kv).end)};
-      const TokenSet tokens = sampled(buffer.tile, sample_.step, schedule_.requested.end());
+      const TokenSet tokens = sampled(buffer.tile, sample_.step, requested_.end());
       if (heads.count() > 0 && !tokens.empty()) {
         std::vector<double> expected;
         compute(tokens, heads, expected);
@@ -290,7 +289,7 @@ class Checker {
     const BufferId d_v = find(Tensor::d_v);
     const Buffer& buffer = memory_.buffer(d_k);
     const HeadRange head{.begin = kv, .end = kv + 1};
-    const TokenSet tokens = sampled(buffer.tile, sample_.step, schedule_.requested.end());
+    const TokenSet tokens = sampled(buffer.tile, sample_.step, requested_.end());
     if (tokens.empty() || kv < buffer.head_range.begin || kv >= buffer.head_range.end) {
       return;
     }
@@ -310,7 +309,7 @@ class Checker {
                         .d_q = {},
                         .d_k = expected_k,
                         .d_v = expected_v,
-                        .function = schedule_.requested.function},
+                        .function = requested_.function},
                        poll_);
     compare(d_k, tokens, head, expected_k);
     compare(d_v, tokens, head, expected_v);
@@ -329,7 +328,7 @@ class Checker {
   }
 
   Transport& transport_;
-  const Schedule& schedule_;
+  const Problem& requested_;
   const StoredProgram& program_;
   const HostMemory& memory_;
   const InputData& data_;
@@ -348,7 +347,7 @@ CheckReport check_forward(Transport& transport, const Schedule& schedule,
                           const StoredProgram& program, const HostMemory& memory,
                           const InputData& data, const CheckOptions& options,
                           SharedOracles& oracles) {
-  if (!schedule.graph.empty()) {
+  if (!schedule.contract.graph.empty()) {
     return check_layer(transport, schedule, program, memory, data, oracles);
   }
   Checker checker(transport, schedule, program, memory, data, sample_of(schedule, 2, options));
@@ -360,7 +359,7 @@ CheckReport check_backward(Transport& transport, const Schedule& schedule,
                            const StoredProgram& program, const HostMemory& memory,
                            const InputData& data, const CheckOptions& options,
                            SharedOracles& oracles) {
-  if (!schedule.graph.empty()) {
+  if (!schedule.contract.graph.empty()) {
     return check_layer(transport, schedule, program, memory, data, oracles);
   }
   // lse and delta, dQ, dK and dV: some five passes of two products.

@@ -210,7 +210,7 @@ double unit_roundoff(DType dtype) {
 }
 
 double coarsest_roundoff(const Schedule& schedule, const StoredProgram& program) {
-  double u = unit_roundoff(schedule.requested.dtype);
+  double u = unit_roundoff(schedule.contract.requested.dtype);
   for (const Buffer& buffer : program.buffers) {
     u = std::max(u, unit_roundoff(buffer.dtype));
   }

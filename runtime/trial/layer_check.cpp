@@ -14,12 +14,12 @@ constexpr double most_mean = 0.5;
 /// What fp16 takes from a step's gradients, in units of a row: rows are about 1 / tokens long, as
 /// gradients of a mean are, and below 2^-14 each number of one is rounded to a multiple of 2^-24.
 double underflow(const Schedule& schedule) {
-  const Problem& p = schedule.requested;
-  if (schedule.phase != Phase::step || p.dtype != DType::fp16) {
+  const Problem& p = schedule.contract.requested;
+  if (schedule.contract.phase != Phase::step || p.dtype != DType::fp16) {
     return 0;
   }
   std::int64_t widest = 1;
-  for (const Value& value : schedule.graph.values) {
+  for (const Value& value : schedule.contract.graph.values) {
     widest = std::max(widest, value.width);
   }
   return std::ldexp(std::sqrt(static_cast<double>(widest)), -25) *
@@ -27,14 +27,14 @@ double underflow(const Schedule& schedule) {
 }
 
 Tolerance layer_limit(const Schedule& schedule, const StoredProgram& program, Tensor tensor) {
-  const Problem& p = schedule.requested;
+  const Problem& p = schedule.contract.requested;
   std::int64_t longest = p.all_tokens() * p.batch;
-  for (const Param& param : schedule.graph.params) {
+  for (const Param& param : schedule.contract.graph.params) {
     longest = std::max({longest, param.rows, param.columns});
   }
-  const bool backward = schedule.phase != Phase::forward;
+  const bool backward = schedule.contract.phase != Phase::forward;
   const auto definitions =
-      static_cast<double>(schedule.graph.definitions.size() * (backward ? 2 : 1));
+      static_cast<double>(schedule.contract.graph.definitions.size() * (backward ? 2 : 1));
   const double products =
       (p.head_dim + 4 * std::sqrt(static_cast<double>(longest))) * unit_roundoff(DType::fp32);
   // Errors of squares of gradients are twice as large as the gradients'.
@@ -86,7 +86,7 @@ void expect_checkable(const Schedule& schedule, const std::vector<StoredProgram>
       if (mean > most_mean) {
         throw InputError("--check", fmt::format("after {} definitions rounding alone may be {:.2g} "
                                                 "of a result: fewer layers, or --dtype fp32",
-                                                schedule.graph.definitions.size(), mean));
+                                                schedule.contract.graph.definitions.size(), mean));
       }
     }
   }
@@ -100,7 +100,7 @@ CheckReport check_layer(Transport& transport, const Schedule& schedule,
     transport.progress();
   };
   const LayerOracle& oracle = oracles.of(schedule, data, poll);
-  const Problem& p = schedule.requested;
+  const Problem& p = schedule.contract.requested;
   Comparison comparison;
   for (std::size_t i = 0; i < program.buffers.size(); ++i) {
     const Buffer& buffer = program.buffers[i];
@@ -110,8 +110,8 @@ CheckReport check_layer(Transport& transport, const Schedule& schedule,
       continue;
     }
     const bool of_param = is_param(ref.tensor);
-    const std::int64_t row = of_param               ? schedule.graph.param(ref.label).columns
-                             : is_value(ref.tensor) ? schedule.graph.value(ref.label).width
+    const std::int64_t row = of_param ? schedule.contract.graph.param(ref.label).columns
+                             : is_value(ref.tensor) ? schedule.contract.graph.value(ref.label).width
                              : is_kv(ref.tensor)    ? buffer.width * p.kv_heads
                                                     : buffer.width * p.q_heads;
     const std::vector<double>& expected = oracle.at(ref);
@@ -128,7 +128,7 @@ CheckReport check_layer(Transport& transport, const Schedule& schedule,
       };
     }
     comparison.compare(
-        schedule.graph.name(ref), compared,
+        schedule.contract.graph.name(ref), compared,
         of_param ? buffer.tile : real_tokens(buffer.tile, p.all_tokens()), buffer.head_range,
         [&](std::int64_t token, std::int64_t batch, int head, int dim) {
           const std::int64_t line = (of_param ? token : token - p.cached) * buffer.batch + batch;

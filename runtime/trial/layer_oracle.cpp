@@ -75,28 +75,29 @@ std::span<const double> part_of(const std::vector<double>& all, int micro_batch,
 }  // namespace
 
 double LayerOracle::flops(const Schedule& schedule) {
-  const Problem& p = schedule.requested;
+  const Problem& p = schedule.contract.requested;
   const auto rows = static_cast<double>((p.all_tokens() - p.cached) * p.batch);
   double products = 0;
-  for (const Definition& d : schedule.graph.definitions) {
+  for (const Definition& d : schedule.contract.graph.definitions) {
     if (d.function == LayerFunction::linear) {
-      const Param& w = schedule.graph.param(d.param);
-      const double matrices = schedule.graph.is_of_experts(d)
-                                  ? static_cast<double>(schedule.graph.routing.chosen) / w.experts
-                                  : 1;
+      const Param& w = schedule.contract.graph.param(d.param);
+      const double matrices =
+          schedule.contract.graph.is_of_experts(d)
+              ? static_cast<double>(schedule.contract.graph.routing.chosen) / w.experts
+              : 1;
       products +=
           2 * rows * matrices * static_cast<double>(w.rows) * static_cast<double>(w.columns);
     }
   }
   const double attention = 2 * rows * static_cast<double>(p.end()) * (p.head_dim + p.v_dim()) *
-                           p.q_heads * schedule.graph.attentions();
-  return (products + attention) * (schedule.phase == Phase::forward ? 1 : 3.5);
+                           p.q_heads * schedule.contract.graph.attentions();
+  return (products + attention) * (schedule.contract.phase == Phase::forward ? 1 : 3.5);
 }
 
 LayerOracle::LayerOracle(const Schedule& schedule, const InputData& data, const Poll& poll)
-    : problem_(schedule.requested),
-      graph_(schedule.graph),
-      index_(schedule.graph),
+    : problem_(schedule.contract.requested),
+      graph_(schedule.contract.graph),
+      index_(schedule.contract.graph),
       data_(data),
       poll_(poll) {
   for (int label = 0; label < std::ssize(graph_.params); ++label) {
@@ -108,7 +109,7 @@ LayerOracle::LayerOracle(const Schedule& schedule, const InputData& data, const 
       poll_();
     }
   }
-  const bool has_gradients = schedule.phase != Phase::forward;
+  const bool has_gradients = schedule.contract.phase != Phase::forward;
   for (std::size_t i = graph_.definitions.size(); has_gradients && i-- > 0;) {
     backward(graph_.definitions[i]);
     if (poll_) {
@@ -116,7 +117,7 @@ LayerOracle::LayerOracle(const Schedule& schedule, const InputData& data, const 
     }
   }
   for (const Definition& d : graph_.definitions) {
-    if (schedule.phase == Phase::step && d.function == LayerFunction::adam) {
+    if (schedule.contract.phase == Phase::step && d.function == LayerFunction::adam) {
       update(d);
     }
   }

@@ -148,7 +148,7 @@ class Trial {
  private:
   void expect_checkable(const Schedule& schedule,
                         const std::vector<StoredProgram>& programs) const {
-    if (!schedule.graph.empty()) {
+    if (!schedule.contract.graph.empty()) {
       runtime::expect_checkable(schedule, programs, request_.checking, oracles_);
     }
   }
@@ -172,9 +172,9 @@ class Trial {
       return;
     }
     transport.working();
-    const InputData data{.requested = request_.forward->requested,
+    const InputData data{.requested = request_.forward->contract.requested,
                          .seed = request_.seed,
-                         .graph = request_.forward->graph};
+                         .graph = request_.forward->contract.graph};
     const MemoryPart part = engines_.host_part();
     PhaseOfRank forward(*request_.forward, forward_, transport.rank(), part);
     forward.load(data, {});
@@ -206,7 +206,8 @@ class Trial {
         request_.pace ? request_.kernels->make() : nullptr;
     std::optional<Pace> pace;
     if (request_.pace) {
-      pace.emplace(transport, *kernels, request_.forward->problem.dtype, has_own_core(transport));
+      pace.emplace(transport, *kernels, request_.forward->contract.attention.dtype,
+                   has_own_core(transport));
     }
     const auto execute_phase = [&](Phase phase, PhaseRun& run, bool keep) {
       transport.barrier();
@@ -303,7 +304,7 @@ class Trial {
   static Rows rows_of(const PhaseOfRank& phase, Wanted wanted) {
     const auto at = std::ranges::find_if(phase.program.buffers, wanted);
     return at == phase.program.buffers.end()
-               ? Rows{.count = 0, .batch = phase.schedule.problem.batch}
+               ? Rows{.count = 0, .batch = phase.schedule.contract.attention.batch}
                : phase.memory.all(
                      BufferId(static_cast<std::size_t>(at - phase.program.buffers.begin())));
   }

@@ -214,8 +214,9 @@ TEST_CASE("a step whose results are 0 or too large, or that updates nothing, is 
       CHECK(passes(request, nothing));
       CHECK_FALSE(passes(request, times(0)));
       CHECK_FALSE(passes(request, times(1.4F)));
-      const runtime::InputData data{
-          .requested = request.forward->requested, .seed = 1, .graph = request.forward->graph};
+      const runtime::InputData data{.requested = request.forward->contract.requested,
+                                    .seed = 1,
+                                    .graph = request.forward->contract.graph};
       CHECK_FALSE(passes(request, [&](const PhaseParts& parts) {
         each_result(parts, [&](const Buffer& buffer, const runtime::Rows& rows) {
           if (buffer.tensor == Tensor::master) {
@@ -233,9 +234,9 @@ TEST_CASE("a step shows a gradient that never came, of whichever parameter") {
     StepCase c{.layer = small_layer(dtype)};
     c.layer.head_norms = true;
     const runtime::TrialRequest request = trial_of(c);
-    const Graph& graph = request.forward->graph;
+    const Graph& graph = request.forward->contract.graph;
     const runtime::InputData data{
-        .requested = request.forward->requested, .seed = 1, .graph = graph};
+        .requested = request.forward->contract.requested, .seed = 1, .graph = graph};
     CHECK(passes(request, nothing));
     for (int label = 0; label < std::ssize(graph.params); ++label) {
       for (const Tensor kept : {Tensor::first_moment, Tensor::second_moment}) {

@@ -77,7 +77,8 @@ Sums sums_of(const Schedule& schedule) {
   for (int r = 0; r < schedule.mesh.size(); ++r) {
     const Rank rank(r);
     const Program program = schedule.program(rank);
-    const Shapes shapes{.problem = &schedule.problem, .buffers = program.buffers, .rank = rank};
+    const Shapes shapes{
+        .problem = &schedule.contract.attention, .buffers = program.buffers, .rank = rank};
     FlopCount flops;
     std::int64_t calls = 0;
     ProgramCursor cursor(program);

@@ -237,9 +237,9 @@ TEST_CASE("a graph whose experts' biases do not fit is refused, and so is its te
   const Biased biased;
   const Schedule schedule = biased.step.build();
   const auto flaw = [&](auto change) {
-    Graph graph = schedule.graph;
+    Graph graph = schedule.contract.graph;
     change(graph);
-    return flaw_of(graph, rows_of(schedule.problem, schedule.grain.heads.parts()));
+    return flaw_of(graph, rows_of(schedule.contract.attention, schedule.grain.heads.parts()));
   };
   const auto down = [](Graph& graph) -> Definition& {
     return *std::ranges::find_if(graph.definitions, [&](const Definition& d) {

@@ -104,7 +104,7 @@ void check_bytes(const Simulation& s, const Schedule& schedule) {
   std::array<Bytes, comm_kinds> of_most{};
   Bytes most(-1);
   for (const Rank rank : s.representatives) {
-    const Totals totals = totals_of(schedule.program(rank), schedule.problem, rank);
+    const Totals totals = totals_of(schedule.program(rank), schedule.contract.attention, rank);
     Bytes all{};
     for (const Bytes b : totals.sent) {
       all += b;

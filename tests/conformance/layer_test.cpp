@@ -277,7 +277,7 @@ TEST_CASE("gains of heads have the gradient of all heads of all tokens") {
   layer.head_norms = true;
   const Schedule backward = layer.build(Phase::backward);
   REQUIRE_THAT(prove(backward).counter_example, Catch::Matchers::Equals(""));
-  const Graph& graph = backward.graph;
+  const Graph& graph = backward.contract.graph;
   const auto of_gains = [&](const Collective& o, const std::vector<Buffer>& buffers) {
     const Buffer& to = buffers[o.to.index()];
     return to.tensor == Tensor::d_param && graph.param(to.label).name == "qk_norm";
@@ -318,7 +318,7 @@ TEST_CASE("what all heads of latent attention have in common has the gradient of
   REQUIRE(layer.tensor > 1);
   const Schedule backward = layer.build(Phase::backward);
   REQUIRE_THAT(prove(backward).counter_example, Catch::Matchers::Equals(""));
-  const Graph& graph = backward.graph;
+  const Graph& graph = backward.contract.graph;
   const auto joins = [&](const RowKernel& o, const std::vector<Buffer>&) {
     return o.backward && graph.definition(o.definition).joins_latents();
   };
@@ -353,9 +353,9 @@ TEST_CASE("a layer's schedule has the products and transfers of its list of oper
   for_each_layer(2, [](const LayerCase& c, Phase phase) {
     const Schedule schedule = c.build(phase);
     const TensorOps list = c.ops();
-    const LocalTokens local{.tokens = schedule.problem.seq / c.attention.plan.ranks(),
-                            .batch = schedule.problem.batch,
-                            .dtype = schedule.problem.dtype,
+    const LocalTokens local{.tokens = schedule.contract.attention.seq / c.attention.plan.ranks(),
+                            .batch = schedule.contract.attention.batch,
+                            .dtype = schedule.contract.attention.dtype,
                             .split = {.tensor = c.tensor}};
     std::vector<GemmShape> expected;
     std::array<Bytes, comm_kinds> moved{};
@@ -369,7 +369,8 @@ TEST_CASE("a layer's schedule has the products and transfers of its list of oper
       }
     }
     const Program program = schedule.program(Rank(0));
-    const Shapes shapes{.problem = &schedule.problem, .buffers = program.buffers, .rank = Rank(0)};
+    const Shapes shapes{
+        .problem = &schedule.contract.attention, .buffers = program.buffers, .rank = Rank(0)};
     std::vector<GemmShape> products;
     std::array<Bytes, comm_kinds> sent{};
     for (const Op& op : ops_of(program)) {

@@ -77,7 +77,8 @@ std::vector<Kind> kinds_of(const Loop& loop, const Shapes& shapes) {
 /// How many loops are like another, each of which is.
 int check_likes(const Schedule& schedule, Rank rank) {
   const Program program = schedule.program(rank);
-  const Shapes shapes{.problem = &schedule.problem, .buffers = program.buffers, .rank = rank};
+  const Shapes shapes{
+      .problem = &schedule.contract.attention, .buffers = program.buffers, .rank = rank};
   int likes = 0;
   for (std::size_t i = 0; i < program.loops.size(); ++i) {
     const Loop& loop = program.loops[i];

@@ -95,7 +95,7 @@ TEST_CASE("a gradient whose rows do not divide over all ranks is summed up in gr
     for (const Op& op : ops_of(program)) {
       const auto* sum = op_if<Collective>(op.body);
       if (sum != nullptr && sum->kind == CollectiveKind::all_reduce &&
-          schedule.graph.name(program.buffers[sum->to.index()].ref()) ==
+          schedule.contract.graph.name(program.buffers[sum->to.index()].ref()) ==
               "d_param.l0.attention_sinks") {
         sizes.push_back(sum->group.size);
       }
@@ -154,7 +154,7 @@ TEST_CASE("sinks have the gradient of all tokens of their heads") {
   const auto of_sinks = [&](BufferId id, const std::vector<Buffer>& buffers) {
     const Buffer& buffer = buffers[id.index()];
     return buffer.tensor == Tensor::d_param &&
-           backward.graph.param(buffer.label).name == "attention_sinks";
+           backward.contract.graph.param(buffer.label).name == "attention_sinks";
   };
   // Each rank's heads beside what nobody wrote; its own sums alone.
   CHECK_THAT(refuted(repeated<Fill>(backward, 0,
@@ -196,9 +196,9 @@ TEST_CASE("a graph whose sinks do not fit is refused, and so is its text") {
   const LayerCase layer = over_heads();
   const Schedule schedule = layer.build(Phase::forward);
   const auto flaw = [&](auto change, bool sinks = true) {
-    Graph graph = schedule.graph;
+    Graph graph = schedule.contract.graph;
     change(graph);
-    Problem problem = schedule.problem;
+    Problem problem = schedule.contract.attention;
     problem.sinks = sinks;
     return flaw_of(graph, rows_of(problem, schedule.grain.heads.parts()));
   };

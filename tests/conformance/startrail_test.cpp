@@ -188,7 +188,8 @@ TEST_CASE("StarTrail without its initial exchange is refused") {
 /// own team group.
 Schedule sketch(const Schedule& sound, const AttentionMesh& mesh) {
   Schedule schedule = without_initial_exchange(sound);
-  schedule.program = [inner = schedule.program, problem = schedule.problem, mesh](Rank rank) {
+  schedule.program = [inner = schedule.program, problem = schedule.contract.attention,
+                      mesh](Rank rank) {
     Program program = inner(rank);
     for (Loop& loop : program.loops) {
       loop.body = [=, body = loop.body](std::int64_t i, OpList& ops) {

@@ -446,11 +446,11 @@ TEST_CASE("a step that computes its layers again holds less, and must compute al
   CHECK(held() < without_modules);
   CHECK(static_cast<double>(held()) < 0.85 * static_cast<double>(all_kept));
   Schedule once = step.build();
-  once.recomputes = false;
+  once.contract.recomputes = false;
   CHECK_THAT(refuted(once), Catch::Matchers::Contains("Met twice"));
   step.recompute.kind = Recompute::none;
   once = step.build();
-  once.recomputes = true;
+  once.contract.recomputes = true;
   CHECK_THAT(refuted(once), Catch::Matchers::Contains("Not computed again"));
 }
 

@@ -61,7 +61,7 @@ TEST_CASE("legal plans can be stored") {
         INFO(c.text());
         const Schedule schedule = c.build();
         for (const StoredProgram& program : store(schedule)) {
-          REQUIRE(misplaced_op(program, schedule.problem) == "");
+          REQUIRE(misplaced_op(program, schedule.contract.attention) == "");
         }
       }
     }

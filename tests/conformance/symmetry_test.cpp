@@ -70,11 +70,11 @@ struct Translation {
            here.contains(chunk.ranges()[0].begin) == there.contains(moved.ranges()[0].begin);
   }
   [[nodiscard]] TokenSet home(Rank rank) const {
-    return mesh->ulysses() > 1 ? mesh->home_tokens(schedule->problem, rank)
-                               : mesh->ring_keys(schedule->problem, rank);
+    return mesh->ulysses() > 1 ? mesh->home_tokens(schedule->contract.attention, rank)
+                               : mesh->ring_keys(schedule->contract.attention, rank);
   }
   [[nodiscard]] TokenSet cached(Rank rank) const {
-    return mesh->cached_tokens(schedule->problem, rank);
+    return mesh->cached_tokens(schedule->contract.attention, rank);
   }
   [[nodiscard]] Rank shifted(Rank rank, int by_ulysses) const {
     Coordinates c = mesh->at(rank);
@@ -133,7 +133,7 @@ void check_moved(const Schedule& schedule, const Translation& moved, Rank rank, 
   const Program here = schedule.program(representative);
   const Program there = schedule.program(rank);
   REQUIRE(std::ranges::equal(here.buffers, there.buffers, same_size));
-  const Shapes shapes{&schedule.problem, here.buffers, representative};
+  const Shapes shapes{&schedule.contract.attention, here.buffers, representative};
   const OpList ops = ops_of(here);
   const OpList other = ops_of(there);
   REQUIRE(ops.size() == other.size());
@@ -143,9 +143,9 @@ void check_moved(const Schedule& schedule, const Translation& moved, Rank rank, 
     REQUIRE(ops[i].stream == other[i].stream);
     REQUIRE(kind_of(ops[i].body) == kind_of(other[i].body));
     if (is_transfer(ops[i].body)) {
-      REQUIRE(
-          sent_bytes(std::get<Transfer>(ops[i].body), shapes) ==
-          sent_bytes(std::get<Transfer>(other[i].body), {&schedule.problem, there.buffers, rank}));
+      REQUIRE(sent_bytes(std::get<Transfer>(ops[i].body), shapes) ==
+              sent_bytes(std::get<Transfer>(other[i].body),
+                         {&schedule.contract.attention, there.buffers, rank}));
     }
     compare(ops[i].body, other[i].body, shapes);
   }
@@ -174,7 +174,7 @@ void check_rank(const Schedule& schedule, const AttentionMesh& mesh, Rank rank) 
 void check_alike(const Schedule& schedule, const AttentionMesh& mesh, Rank rank) {
   const Translation moved{.schedule = &schedule, .mesh = &mesh, .position = mesh.at(rank).position};
   // A block of striped chunks has its diagonal or not: of n x n pairs n(n+1)/2 or n(n-1)/2.
-  const auto tokens = static_cast<double>(schedule.problem.seq / mesh.size());
+  const auto tokens = static_cast<double>(schedule.contract.attention.seq / mesh.size());
   check_moved(
       schedule, moved, rank, [&](const OpBody& here, const OpBody& there, const Shapes& shapes) {
         if (const auto* exchange = op_if<Exchange>(here)) {
@@ -198,7 +198,7 @@ TEST_CASE("ranks along an axis that is alike have as many ops, messages and pair
       }
       INFO(c.text());
       for (int r = 0; r < ranks; ++r) {
-        check_alike(schedule, AttentionMesh(c.plan, schedule.problem), Rank(r));
+        check_alike(schedule, AttentionMesh(c.plan, schedule.contract.attention), Rank(r));
       }
       ++alike;
     }
@@ -212,7 +212,7 @@ TEST_CASE("ranks along a symmetric axis run the same program") {
       INFO(c.text());
       const Schedule schedule = c.build();
       for (int r = 0; r < ranks; ++r) {
-        check_rank(schedule, AttentionMesh(c.plan, schedule.problem), Rank(r));
+        check_rank(schedule, AttentionMesh(c.plan, schedule.contract.attention), Rank(r));
       }
     }
   }

@@ -18,7 +18,7 @@ TEST_CASE("schedules survive their text form") {
       const std::string text = to_text(built);
       const Schedule read = parse_schedule(text, "built.txt");
       REQUIRE(to_text(read) == text);
-      REQUIRE(read.problem == built.problem);
+      REQUIRE(read.contract.attention == built.contract.attention);
       REQUIRE(read.mesh == built.mesh);
       REQUIRE(read.grain == built.grain);
       REQUIRE(read.symmetry == built.symmetry);

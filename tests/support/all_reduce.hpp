@@ -17,16 +17,16 @@ namespace spp::test {
 inline std::string all_reduce_failure(runtime::EngineSource& engines, int ranks, DType dtype) {
   const HeadRange heads{0, 2};
   Schedule schedule;
-  schedule.problem = {
+  schedule.contract.attention = {
       .seq = std::int64_t{5} * ranks, .q_heads = 2, .kv_heads = 2, .head_dim = 8, .dtype = dtype};
-  schedule.requested = schedule.problem;
+  schedule.contract.requested = schedule.contract.attention;
   schedule.mesh = Mesh({{.name = "ranks", .size = ranks}});
   schedule.streams = {"compute", "team"};
-  const TokenSet tokens({.begin = 0, .count = schedule.problem.seq});
+  const TokenSet tokens({.begin = 0, .count = schedule.contract.attention.seq});
   const int apart = ranks % 2 == 0 ? ranks / 2 : 1;
   const int together = ranks % 2 == 0 ? 2 : 1;
   schedule.program = [&](Rank rank) {
-    ProgramBuilder b(schedule.problem, rank);
+    ProgramBuilder b(schedule.contract.attention, rank);
     const BufferId x = b.input("x", spp::Tensor::d_q, tokens, heads);
     const BufferId sum = b.scratch("sum", spp::Tensor::d_q, tokens.count(), heads.count());
     const BufferId y = b.output("y", spp::Tensor::d_q, tokens, heads);
@@ -47,7 +47,8 @@ inline std::string all_reduce_failure(runtime::EngineSource& engines, int ranks,
   };
   const std::vector<StoredProgram> programs = store(schedule);
   const std::vector<StoredProgram> none;
-  const std::int64_t count = schedule.problem.seq * heads.count() * schedule.problem.head_dim;
+  const std::int64_t count =
+      schedule.contract.attention.seq * heads.count() * schedule.contract.attention.head_dim;
   // Whole numbers below 256, which all types hold.
   const auto value = [](int rank, std::int64_t i) {
     return static_cast<int>((std::int64_t{3} * rank + i) % 7);

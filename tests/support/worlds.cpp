@@ -93,7 +93,7 @@ Problem round_problem(std::int64_t tokens, int heads) {
 
 Schedule hand_made(int ranks, const Problem& problem, WriteProgram write) {
   Schedule s;
-  s.problem = s.requested = problem;
+  s.contract.attention = s.contract.requested = problem;
   s.mesh = Mesh({{.name = "ring", .size = ranks}});
   s.streams = {"compute", "first", "second"};
   s.program = [problem, write = std::move(write)](Rank rank) {
@@ -144,7 +144,7 @@ Schedule ring_of_steps(const RingOfSteps& ring) {
 Schedule one_all_to_all(int ranks, std::int64_t tokens) {
   const Problem problem = round_problem(tokens * ranks, ranks);
   Schedule s;
-  s.problem = s.requested = problem;
+  s.contract.attention = s.contract.requested = problem;
   s.mesh = Mesh({{.name = "ulysses", .size = ranks}});
   s.streams = {"compute", "ulysses"};
   s.symmetry = {{.axis = "ulysses", .under = AxisMoves::permutations}};

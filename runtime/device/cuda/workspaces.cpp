@@ -130,7 +130,7 @@ Bytes sums_workspace(const StoredOp& stored, const Buffer& from) {
 
 /// Of a norm's backward, also of heads; 0 of other functions.
 Bytes norm_room(const RowKernel& op, const Schedule& schedule, std::span<const Buffer> buffers) {
-  const Definition& d = schedule.graph.definition(op.definition);
+  const Definition& d = schedule.contract.graph.definition(op.definition);
   const bool of_heads = d.function == LayerFunction::split_heads && d.param >= 0;
   if (!of_heads && d.function != LayerFunction::rms_norm &&
       d.function != LayerFunction::layer_norm) {
@@ -158,7 +158,7 @@ Bytes norm_room(const RowKernel& op, const Schedule& schedule, std::span<const B
 }  // namespace
 
 Bytes room_of(const OpBody& body, const Schedule& schedule, std::span<const Buffer> buffers) {
-  const Problem& problem = schedule.problem;
+  const Problem& problem = schedule.contract.attention;
   const auto states = [&](const auto& op) {
     return Bytes(linear_bytes(rows_of(problem, Tensor::k, op.tokens, op.kv_heads), linear_chunk));
   };
@@ -187,11 +187,11 @@ Bytes attention_workspaces(const DeviceAttentionBackend& attention, Rank rank,
     std::map<StreamId, Bytes> of_gemms;
     for (const StoredOp& stored : program.ops) {
       const auto block = [&](const auto& op, Phase phase) {
-        const Visibility visible{.q_tokens = schedule.problem.local(op.q_tokens),
-                                 .k_tokens = schedule.problem.local(op.k_tokens),
-                                 .mask = schedule.problem.mask_of(op.mask),
-                                 .seq = schedule.requested.end()};
-        const Problem& problem = schedule.problem;
+        const Visibility visible{.q_tokens = schedule.contract.attention.local(op.q_tokens),
+                                 .k_tokens = schedule.contract.attention.local(op.k_tokens),
+                                 .mask = schedule.contract.attention.mask_of(op.mask),
+                                 .seq = schedule.contract.requested.end()};
+        const Problem& problem = schedule.contract.attention;
         const BlockRows rows{.q = rows_of(problem, Tensor::q, op.q_tokens, op.heads),
                              .k = rows_of(problem, Tensor::k, op.k_tokens, op.kv_heads),
                              .v = rows_of(problem, Tensor::v, op.k_tokens, op.kv_heads)};

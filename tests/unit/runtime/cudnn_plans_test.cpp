@@ -57,13 +57,13 @@ class Calls {
   static void expect_type(const Schedule& schedule, const Program& program,
                           std::initializer_list<BufferId> buffers) {
     for (const BufferId id : buffers) {
-      REQUIRE(program.buffers[id.index()].dtype == schedule.problem.dtype);
+      REQUIRE(program.buffers[id.index()].dtype == schedule.contract.attention.dtype);
     }
   }
 
   template <class Attention>
   void add(const Schedule& schedule, const Attention& op, Phase phase) {
-    const Problem& problem = schedule.problem;
+    const Problem& problem = schedule.contract.attention;
     Rows q{.dtype = problem.dtype,
            .count = op.q_tokens.count(),
            .batch = problem.batch,
@@ -77,7 +77,7 @@ class Calls {
     const Sections cut = sections({.q_tokens = op.q_tokens,
                                    .k_tokens = op.k_tokens,
                                    .mask = problem.mask,
-                                   .seq = schedule.requested.seq});
+                                   .seq = schedule.contract.requested.seq});
     REQUIRE(cut.why_not.empty());
     std::size_t calls = 0;
     for (const Section& s : cut.list) {

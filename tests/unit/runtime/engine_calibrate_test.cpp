@@ -209,8 +209,9 @@ TEST_CASE("sizes of probes are the bytes that ops of their schedule move") {
       probes, {.shape = request.shape, .ranks = 4, .ranks_per_device = 4, .cold = request.cold});
   const std::vector<StoredProgram> programs = store(planned.schedule);
   for (const StoredProgram& program : programs) {
-    const Shapes shapes{
-        .problem = &planned.schedule.problem, .buffers = program.buffers, .rank = program.rank};
+    const Shapes shapes{.problem = &planned.schedule.contract.attention,
+                        .buffers = program.buffers,
+                        .rank = program.rank};
     for (std::size_t i = 0; i < probes.size(); ++i) {
       const TimedOps& timed = planned.timed[program.rank.index()][i];
       for (std::size_t k = 0; k < static_cast<std::size_t>(timed.times); ++k) {

@@ -18,7 +18,7 @@ AtomSet set_of(std::initializer_list<std::size_t> members) {
 AtomGrid grid_of(const Problem& problem, const std::vector<TokenSet>& tiles,
                  const Grain& grain = {}) {
   Schedule schedule;
-  schedule.problem = problem;
+  schedule.contract.attention = problem;
   schedule.grain = grain;
   std::vector<Buffer> buffers;
   for (const TokenSet& tile : tiles) {

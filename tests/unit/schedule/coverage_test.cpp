@@ -69,16 +69,16 @@ HandWritten startrail_all_reduce() {
                                    .to_tokens = w.op<AttentionForward>(r, 0).q_tokens,
                                    .to_heads = sum.to_heads};
     w.ops[r].push_back(
-        {team,
-         Collective{.kind = CollectiveKind::all_to_all,
-                    .group = {.first = static_cast<int>(r), .stride = 1, .size = 1},
-                    .from = id,
-                    .to = sum.to,
-                    .deal = HeadDeal{.direction = HeadDirection::gather_heads,
-                                     .split = HeadSplit(w.schedule.problem, 1, HeadPolicy::divide),
-                                     .tokens = tokens_per_rank},
-                    .to_tokens = sum.to_tokens,
-                    .to_heads = sum.to_heads}});
+        {team, Collective{.kind = CollectiveKind::all_to_all,
+                          .group = {.first = static_cast<int>(r), .stride = 1, .size = 1},
+                          .from = id,
+                          .to = sum.to,
+                          .deal = HeadDeal{.direction = HeadDirection::gather_heads,
+                                           .split = HeadSplit(w.schedule.contract.attention, 1,
+                                                              HeadPolicy::divide),
+                                           .tokens = tokens_per_rank},
+                          .to_tokens = sum.to_tokens,
+                          .to_heads = sum.to_heads}});
   }
   return w;
 }

@@ -148,7 +148,8 @@ HandWritten startrail_forward(bool initial_exchange) {
     const int m = r % c;
     ProgramBuilder b = w.builder(r);
     const TokenSet mine = w.home(r);
-    const TokenSet block = chunk_tokens(w.schedule.problem.seq, Layout::contiguous, t, 8 / c);
+    const TokenSet block =
+        chunk_tokens(w.schedule.contract.attention.seq, Layout::contiguous, t, 8 / c);
     const RankGroup members{.first = t * c, .stride = 1, .size = c};
     const auto gather = [&](Tensor tensor, HeadRange heads) {
       const BufferId from = b.input(std::string(to_string(tensor)), tensor, mine, heads);
@@ -193,7 +194,7 @@ HandWritten startrail_forward(bool initial_exchange) {
                                      .out = part,
                                      .lse = part_lse,
                                      .q_tokens = block,
-                                     .k_tokens = chunk_tokens(w.schedule.problem.seq,
+                                     .k_tokens = chunk_tokens(w.schedule.contract.attention.seq,
                                                               Layout::contiguous, met, 8 / c),
                                      .heads = all_heads,
                                      .kv_heads = all_kv_heads});
@@ -233,10 +234,10 @@ HandWritten startrail_forward(bool initial_exchange) {
 
 HandWritten ulysses_forward() {
   HandWritten w(2, Layout::contiguous, Phase::forward, causal);
-  const HeadSplit split(w.schedule.problem, 2, HeadPolicy::divide);
+  const HeadSplit split(w.schedule.contract.attention, 2, HeadPolicy::divide);
   w.schedule.grain.heads = split;
   const RankGroup both{.first = 0, .stride = 1, .size = 2};
-  const TokenSet everything({.begin = 0, .count = w.schedule.problem.seq});
+  const TokenSet everything({.begin = 0, .count = w.schedule.contract.attention.seq});
   for (int r = 0; r < 2; ++r) {
     ProgramBuilder b = w.builder(r);
     const TokenSet mine = w.home(r);

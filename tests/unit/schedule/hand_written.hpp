@@ -29,20 +29,22 @@ struct HandWritten {
   Layout layout;
 
   HandWritten(int ranks, Layout tokens, Phase phase, Mask mask) : layout(tokens) {
-    schedule.problem = {
+    schedule.contract.attention = {
         .seq = tokens_per_rank * ranks, .q_heads = 4, .kv_heads = 2, .head_dim = 8, .mask = mask};
-    schedule.requested = schedule.problem;
-    schedule.phase = phase;
+    schedule.contract.requested = schedule.contract.attention;
+    schedule.contract.phase = phase;
     schedule.mesh = Mesh({{.name = "ranks", .size = ranks}});
     schedule.grain = {.tokens = layout == Layout::zigzag ? tokens_per_rank / 2 : 0,
-                      .heads = HeadSplit(schedule.problem, 1, HeadPolicy::divide)};
+                      .heads = HeadSplit(schedule.contract.attention, 1, HeadPolicy::divide)};
     schedule.streams = {"compute", "ring", "gradient", "team"};
   }
 
   [[nodiscard]] TokenSet home(int rank) const {
-    return chunk_tokens(schedule.problem.seq, layout, rank, schedule.mesh.size());
+    return chunk_tokens(schedule.contract.attention.seq, layout, rank, schedule.mesh.size());
   }
-  [[nodiscard]] ProgramBuilder builder(int rank) const { return {schedule.problem, Rank(rank)}; }
+  [[nodiscard]] ProgramBuilder builder(int rank) const {
+    return {schedule.contract.attention, Rank(rank)};
+  }
   void add(ProgramBuilder& b) {
     const Program program = b.finish();
     buffers.push_back(program.buffers);

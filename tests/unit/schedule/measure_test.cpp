@@ -305,7 +305,7 @@ TEST_CASE("transfers have a kind of communication") {
 
 TEST_CASE("the totals of the ring of two are one hop and all pairs") {
   const Schedule s = test::ring_of_two();
-  const Totals totals = totals_of(s.program(Rank(1)), s.problem, Rank(1));
+  const Totals totals = totals_of(s.program(Rank(1)), s.contract.attention, Rank(1));
   CHECK(totals.sent[0] == Bytes(2 * 8 * 2 * 8 * 2));  // K and V: 8 tokens, 2 heads of 8, bf16
   CHECK(totals.sent[1] == Bytes(0));
   CHECK(totals.flops.value() == 4.0 * (8 * 16) * 4 * 8);

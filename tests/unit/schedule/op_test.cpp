@@ -124,7 +124,7 @@ TEST_CASE("a cursor passes over loops that emit nothing") {
 
 TEST_CASE("the builder gives fp32 to lse and delta, the problem's type to all else") {
   const Schedule s = test::ring_of_two();
-  ProgramBuilder b(s.problem, Rank(0));
+  ProgramBuilder b(s.contract.attention, Rank(0));
   CHECK(b.natural_dtype(Tensor::lse) == DType::fp32);
   CHECK(b.natural_dtype(Tensor::delta) == DType::fp32);
   CHECK(b.natural_dtype(Tensor::d_k) == DType::bf16);

@@ -31,7 +31,7 @@ HandWritten rows_of_scores(int ranks) {
     ProgramBuilder b = w.builder(r);
     const TokenSet own = w.home(r);
     const Home io = home_of(b, own);
-    const std::int64_t seq = w.schedule.problem.seq;
+    const std::int64_t seq = w.schedule.contract.attention.seq;
     const BufferId scores = b.scratch("scores", Tensor::scores, tokens_per_rank, 4);
     const BufferId weights = b.scratch("weights", Tensor::weights, tokens_per_rank, 4);
     const BufferId keys = b.scratch("keys", Tensor::k, seq, 2);
@@ -73,8 +73,8 @@ HandWritten rows_of_scores(int ranks) {
 /// Every rank's state is gathered, those before it are applied.
 HandWritten states(int ranks) {
   HandWritten w(ranks, Layout::contiguous, Phase::forward, causal);
-  w.schedule.problem.function = AttentionFunction::linear;
-  w.schedule.requested.function = AttentionFunction::linear;
+  w.schedule.contract.attention.function = AttentionFunction::linear;
+  w.schedule.contract.requested.function = AttentionFunction::linear;
   w.schedule.grain.slots = ranks;
   for (int r = 0; r < ranks; ++r) {
     ProgramBuilder b = w.builder(r);
@@ -156,7 +156,7 @@ TEST_CASE("a state that holds keys which the mask hides is refused") {
 
 TEST_CASE("a state is applied to the heads that attend to its own") {
   HandWritten w = states(3);
-  w.schedule.grain.heads = HeadSplit(w.schedule.problem, 2, HeadPolicy::divide);
+  w.schedule.grain.heads = HeadSplit(w.schedule.contract.attention, 2, HeadPolicy::divide);
   expect_proven(w);
   w.op<ApplyState>(1, 0).kv_heads = {0, 1};
   expect_refused(w, {"rank 1", "apply_state", "heads 0:4 do not attend to KV heads 0:1"});
@@ -174,16 +174,16 @@ TEST_CASE("a state that was left out, or comes twice, is refused") {
 
 TEST_CASE("ops of one attention do not stand in the other's problems") {
   HandWritten linear = states(2);
-  linear.schedule.problem.function = AttentionFunction::softmax;
+  linear.schedule.contract.attention.function = AttentionFunction::softmax;
   expect_refused(linear, {"computes linear attention, but the problem is softmax attention"});
   HandWritten rows = rows_of_scores(2);
-  rows.schedule.problem.function = AttentionFunction::linear;
+  rows.schedule.contract.attention.function = AttentionFunction::linear;
   expect_refused(rows, {"computes softmax attention, but the problem is linear attention"});
 }
 
 TEST_CASE("linear attention of a rank's own tokens is causal, over tokens that rise") {
   HandWritten w = states(2);
-  w.schedule.problem.mask = {.kind = MaskKind::window, .window = 4};
+  w.schedule.contract.attention.mask = {.kind = MaskKind::window, .window = 4};
   expect_refused(w, {"linear_fwd", "is causal over tokens that rise, not window:4"});
 }
 

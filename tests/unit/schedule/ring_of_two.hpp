@@ -51,20 +51,22 @@ inline Program ring_of_two_program(const Problem& problem, Rank rank) {
 
 inline Schedule ring_of_two() {
   Schedule s;
-  s.problem = {.seq = 16,
-               .batch = 1,
-               .q_heads = 4,
-               .kv_heads = 2,
-               .head_dim = 8,
-               .mask = {.kind = MaskKind::full},
-               .dtype = DType::bf16};
-  s.requested = s.problem;
-  s.requested.seq = 15;
+  s.contract.attention = {.seq = 16,
+                          .batch = 1,
+                          .q_heads = 4,
+                          .kv_heads = 2,
+                          .head_dim = 8,
+                          .mask = {.kind = MaskKind::full},
+                          .dtype = DType::bf16};
+  s.contract.requested = s.contract.attention;
+  s.contract.requested.seq = 15;
   s.mesh = Mesh({{.name = "ring", .size = 2}});
-  s.grain.heads = HeadSplit(s.problem, 1, HeadPolicy::divide);
+  s.grain.heads = HeadSplit(s.contract.attention, 1, HeadPolicy::divide);
   s.streams = {"compute", "ring"};
   s.symmetry = {{.axis = "ring", .under = AxisMoves::rotations}};
-  s.program = [problem = s.problem](Rank rank) { return ring_of_two_program(problem, rank); };
+  s.program = [problem = s.contract.attention](Rank rank) {
+    return ring_of_two_program(problem, rank);
+  };
   return s;
 }
 

@@ -22,41 +22,41 @@ namespace {
 /// A rank with every op and every optional field; it computes nothing sensible.
 Schedule one_of_each() {
   Schedule s;
-  s.problem = {.seq = 64,
-               .batch = 2,
-               .q_heads = 8,
-               .kv_heads = 4,
-               .head_dim = 16,
-               .value_dim = 8,
-               .mask = {.kind = MaskKind::window, .window = 24},
-               .dtype = DType::fp16};
-  s.requested = s.problem;
-  s.phase = Phase::backward;
+  s.contract.attention = {.seq = 64,
+                          .batch = 2,
+                          .q_heads = 8,
+                          .kv_heads = 4,
+                          .head_dim = 16,
+                          .value_dim = 8,
+                          .mask = {.kind = MaskKind::window, .window = 24},
+                          .dtype = DType::fp16};
+  s.contract.requested = s.contract.attention;
+  s.contract.phase = Phase::backward;
   s.mesh = Mesh(
       {{.name = "ring", .size = 2}, {.name = "ulysses", .size = 2}, {.name = "team", .size = 2}});
-  s.grain = {.tokens = 8, .heads = HeadSplit(s.problem, 2, HeadPolicy::divide)};
+  s.grain = {.tokens = 8, .heads = HeadSplit(s.contract.attention, 2, HeadPolicy::divide)};
   s.streams = {"compute", "ulysses", "ring.kv"};
   s.symmetry = {{.axis = "ulysses", .under = AxisMoves::permutations},
                 {.axis = "ring", .under = AxisMoves::rotations}};
-  s.graph.values = {{.name = "x", .width = 24},
-                    {.name = "y", .width = 24},
-                    {.name = "rms", .width = 1, .fp32 = true},
-                    {.name = "z", .width = 48, .parts = 2}};
-  s.graph.params = {{.name = "gain", .rows = 24},
-                    {.name = "wide", .rows = 24, .columns = 48, .column_parts = 2}};
-  s.graph.routing = {.experts = 8, .chosen = 2, .groups = 4, .period = 16};
+  s.contract.graph.values = {{.name = "x", .width = 24},
+                             {.name = "y", .width = 24},
+                             {.name = "rms", .width = 1, .fp32 = true},
+                             {.name = "z", .width = 48, .parts = 2}};
+  s.contract.graph.params = {{.name = "gain", .rows = 24},
+                             {.name = "wide", .rows = 24, .columns = 48, .column_parts = 2}};
+  s.contract.graph.routing = {.experts = 8, .chosen = 2, .groups = 4, .period = 16};
   const TensorRef value_x{Tensor::value, 0};
   const TensorRef value_y{Tensor::value, 1};
-  s.graph.definitions = {{.function = LayerFunction::rms_norm,
-                          .reads = {value_x},
-                          .writes = {value_y, {Tensor::value, 2}},
-                          .param = 0,
-                          .constant = 1e-5},
-                         {.function = LayerFunction::linear,
-                          .reads = {value_y},
-                          .writes = {{Tensor::value, 3}},
-                          .param = 1}};
-  s.program = [problem = s.problem, mesh = s.mesh, graph = s.graph](Rank rank) {
+  s.contract.graph.definitions = {{.function = LayerFunction::rms_norm,
+                                   .reads = {value_x},
+                                   .writes = {value_y, {Tensor::value, 2}},
+                                   .param = 0,
+                                   .constant = 1e-5},
+                                  {.function = LayerFunction::linear,
+                                   .reads = {value_y},
+                                   .writes = {{Tensor::value, 3}},
+                                   .param = 1}};
+  s.program = [problem = s.contract.attention, mesh = s.mesh, graph = s.contract.graph](Rank rank) {
     ProgramBuilder b(problem, rank, graph);
     const TokenSet tile({.begin = 0, .count = 4}, {.begin = 60, .count = 4});
     const HeadRange heads{2, 6};
@@ -275,11 +275,11 @@ TEST_CASE("text, read and written again, is the same text") {
 TEST_CASE("a schedule, written and read, has the same header, buffers, ops and loops") {
   const Schedule before = one_of_each();
   const Schedule after = parse_schedule(to_text(before), "each");
-  CHECK(after.problem == before.problem);
-  CHECK(after.requested == before.requested);
+  CHECK(after.contract.attention == before.contract.attention);
+  CHECK(after.contract.requested == before.contract.requested);
   CHECK(after.grain == before.grain);
-  CHECK(after.graph == before.graph);
-  CHECK(after.phase == before.phase);
+  CHECK(after.contract.graph == before.contract.graph);
+  CHECK(after.contract.phase == before.contract.phase);
   CHECK(after.streams == before.streams);
   CHECK(after.symmetry == before.symmetry);
   CHECK(after.mesh == before.mesh);
@@ -340,12 +340,13 @@ TEST_CASE("heads that are replicated, padded or uneven are read back as such") {
     CAPTURE(to_string(c.policy));
     const HeadPolicy policy = c.policy;
     Schedule s;
-    s.problem = {.seq = 64, .q_heads = c.kv_heads * 2, .kv_heads = c.kv_heads, .head_dim = 8};
-    s.requested = s.problem;
+    s.contract.attention = {
+        .seq = 64, .q_heads = c.kv_heads * 2, .kv_heads = c.kv_heads, .head_dim = 8};
+    s.contract.requested = s.contract.attention;
     s.mesh = Mesh({{.name = "ulysses", .size = c.ulysses}});
-    s.grain.heads = HeadSplit(s.problem, c.ulysses, policy);
+    s.grain.heads = HeadSplit(s.contract.attention, c.ulysses, policy);
     s.streams = {"compute"};
-    s.program = [problem = s.problem, mesh = s.mesh, policy](Rank rank) {
+    s.program = [problem = s.contract.attention, mesh = s.mesh, policy](Rank rank) {
       ProgramBuilder b(problem, rank);
       const BufferId x = b.scratch("x", Tensor::k, 4, 1);
       b.op(StreamId(0),
@@ -469,10 +470,10 @@ TEST_CASE("values as wide as keys need no width of their own, and linear attenti
   const std::string text = to_text(ring_of_two());
   CHECK(text.find("value_dim") == std::string::npos);
   Schedule told = ring_of_two();
-  told.problem.value_dim = told.requested.value_dim = 8;
+  told.contract.attention.value_dim = told.contract.requested.value_dim = 8;
   CHECK(to_text(told) == text);
   const std::string read = broken("head_dim=8 mask", "head_dim=8 value_dim=8 mask");
-  CHECK(parse_schedule(read, "s.txt").problem == ring_of_two().problem);
+  CHECK(parse_schedule(read, "s.txt").contract.attention == ring_of_two().contract.attention);
   CHECK_THAT(complaint("dtype=bf16", "value_dim=4 dtype=bf16 linear"),
              ContainsSubstring("value_dim=4 differs from head_dim=8"));
 }
@@ -501,7 +502,7 @@ TEST_CASE("a text cut or changed anywhere is read or refused, nothing else") {
       const Schedule s = parse_schedule(changed, "s.txt");
       for (int r = 0; r < s.mesh.size(); ++r) {  // whatever was read can be measured and written
         const Program program = s.program(Rank(r));
-        totals_of(program, s.problem, Rank(r));
+        totals_of(program, s.contract.attention, Rank(r));
         plan_arena(program);
         to_text(s, std::array{Rank(r)});
       }
