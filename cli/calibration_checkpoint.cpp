@@ -94,8 +94,9 @@ void Checkpoint::take_samples() {
   const JsonView view(json, file_);
   expect_format(view, "sp-plan/calibration");
   if (const auto others = differences(view.at("key").value()); !others.empty()) {
-    complain(fmt::format("warning: {} is of another calibration ({} differ) and is not used", file_,
-                         fmt::join(others, ", ")));
+    complain(fmt::format(
+        "warning: {} is of another calibration ({} differ) and is not used, but replaced", file_,
+        fmt::join(others, ", ")));
     return;
   }
   const JsonView suites = view.at("suites");

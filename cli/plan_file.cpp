@@ -220,11 +220,11 @@ void adopt_file(Arguments& arguments, const JsonView& request, std::string_view 
   }
 }
 
-void adopt_request(Arguments& arguments, const JsonView& request,
-                   const std::filesystem::path& plan) {
+void adopt_request(Arguments& arguments, const JsonView& request, const std::filesystem::path& plan,
+                   CostedOn software) {
   const bool other_model = arguments.has("model") || arguments.has("heads");
-  const bool other_machine =
-      arguments.has("topology") || arguments.has("gpu") || arguments.has("profile");
+  const bool other_machine = software == CostedOn::nothing || arguments.has("topology") ||
+                             arguments.has("gpu") || arguments.has("profile");
   if (!other_model) {
     adopt_file(arguments, request, "model", plan);
     if (!request.find("model")) {
@@ -343,6 +343,11 @@ std::optional<SaidGroups> adopt_plan_file(Arguments& arguments, CostedOn softwar
                               : said("phase", "prefill") ? Sequences::prompts
                                                          : Sequences::trained;
   const JsonView plan = plan_inside(document);
+  if (document.find("format")) {  // ours say all of it
+    for (const std::string_view key : {"layout", "order", "heads", "rank_order"}) {
+      (void)plan.at(key);
+    }
+  }
   if (request) {
     expect_known(*request);
     expect_answers(*request, plan, sequences);
@@ -350,7 +355,7 @@ std::optional<SaidGroups> adopt_plan_file(Arguments& arguments, CostedOn softwar
   adopt_plan(arguments, plan, sequences);
   if (request) {
     const bool measured = arguments.has("profile");
-    adopt_request(arguments, *request, given != nullptr ? "" : *file);
+    adopt_request(arguments, *request, given != nullptr ? "" : *file, software);
     if (software == CostedOn::its_stack && !measured) {
       adopt_member(arguments, *request, "stack", "stack");
     }

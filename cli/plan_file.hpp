@@ -9,8 +9,9 @@
 
 namespace spp::cli {
 
-/// Whether a plan costs what it does on the software that it was made for, or on our own runtime.
-enum class CostedOn : std::uint8_t { its_stack, sp_plan };
+/// Whether a plan costs what it does on the software that it was made for, or on our own runtime;
+/// nothing: its machine is left out.
+enum class CostedOn : std::uint8_t { its_stack, sp_plan, nothing };
 
 /// Which ranks work together, as a file says beside the degrees and orders that make it so.
 struct SaidGroups {

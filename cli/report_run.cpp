@@ -218,6 +218,7 @@ Json run_document(const Job& job, const RunReport& report, Seconds elapsed) {
   json["request"] = job.resolved;
   json["assumptions"] = to_json(job.assumptions);
   json["plan"] = to_json(report.step);
+  json["scope"] = report.scope;
   json["backend"] = {{"device", report.device ? "cuda" : "cpu"},
                      {"comm", report.comm},
                      {"kernels", report.kernels},

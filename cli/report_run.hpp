@@ -17,7 +17,8 @@ namespace spp::cli {
 struct RunReport {
   StepPlan step;        // as asked
   SequencePlan plan;    // of its attention
-  std::string subject;  // what runs, for people
+  std::string scope;    // what runs: "attention", "layer", "step"
+  std::string subject;  // the same for people
   std::string oracle;   // what it is checked against: "single-device attention"
   int ranks = 1;        // that run
   std::string comm, kernels;

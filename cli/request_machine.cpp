@@ -6,11 +6,14 @@
 #include "machine/stack.hpp"
 #include "sim/thinned.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <iterator>
 #include <memory>
+#include <set>
 
 namespace spp::cli {
 namespace {
@@ -45,6 +48,9 @@ void Reader::machine(MachineNeed need) {
   }
 
   MachineSpec spec = machine_spec();
+  if (spec.host && job_.stack->name == "sp-plan") {
+    job_.stack->step = on_cpus(job_.stack->step);
+  }
   memory(spec);
   (void)matrix_rate(spec.gpu, request().problem.dtype, "--dtype");
   const auto per_node = static_cast<int>(spec.gpus_per_node.value);
@@ -75,6 +81,13 @@ void Reader::machine(MachineNeed need) {
                                             nodes, gpus, per_node, needed));
   }
   if (nodes > 1 && !spec.inter) {
+    if (job_.profile && !args_.has("topology")) {
+      throw InputError(
+          "--profile",
+          fmt::format("'{}' was measured with {} ranks, without a network "
+                      "to others: calibrate with --gpus {}",
+                      job_.profile->name, per_node, gpus_given.value_or(nodes * per_node)));
+    }
     throw InputError("--inter",
                      fmt::format("{} nodes need a network, and {} has none; for example --inter "
                                  "ib:8x400Gb/s",
@@ -356,28 +369,41 @@ void Reader::list_constants(const MachineSpec& machine) {
                                   : generation.attention.kernel;
   if (job_.profile) {
     const DType type = request().problem.dtype;
-    const auto blocks = std::ranges::count_if(
-        machine.gpu.measured,
-        [&](const MeasuredAttention& m) { return m.kernels == kernel && m.dtype == type; });
+    std::set<int> head_dims;
+    const auto blocks = std::ranges::count_if(machine.gpu.measured, [&](const auto& m) {
+      const bool of_these = m.kernels == kernel && m.dtype == type;
+      if (of_these) {
+        head_dims.insert(m.head_dim);
+      }
+      return of_these;
+    });
+    const int head_dim = request().problem.head_dim;
     assume("kernels",
-           fmt::format("{} on {}, {} attention blocks measured in {}", kernel, machine.gpu.name,
-                       blocks, to_string(type)),
+           fmt::format("{} on {}, {} attention blocks measured in {}{}", kernel, machine.gpu.name,
+                       blocks, to_string(type),
+                       blocks == 0 || head_dims.contains(head_dim)
+                           ? ""
+                           : fmt::format(", of head dimension {} and not {}",
+                                         fmt::join(head_dims, ", "), head_dim)),
            fmt::format("{}, {}", args_.get("profile", ""), job_.profile->date));
     if (job_.profile->later) {
       job_.warnings.push_back(
           fmt::format("{}: was written by a later sp-plan ({}): what only that knows is left out",
                       args_.get("profile", ""), job_.profile->tool_version));
     }
-    const auto lacks = [&](std::string_view what, std::string_view assumed) {
-      job_.warnings.push_back(
-          fmt::format("{}: has no {}: times of {} are assumed (calibrate without --suite)",
-                      args_.get("profile", ""), what, assumed));
+    const auto lacks = [&](std::string_view what, std::string_view assumed,
+                           std::string_view measures) {
+      job_.warnings.push_back(fmt::format("{}: has no {}: times of {} are assumed (calibrate {})",
+                                          args_.get("profile", ""), what, assumed, measures));
     };
     if (blocks == 0 && job_.profile->from_calibration()) {
-      lacks(fmt::format("attention blocks in {}", to_string(type)), "attention kernels");
+      const bool has_others = std::ranges::any_of(
+          machine.gpu.measured, [&](const auto& m) { return m.kernels == kernel; });
+      lacks(fmt::format("attention blocks in {}", to_string(type)), "attention kernels",
+            has_others ? fmt::format("with --dtype {}", to_string(type)) : "without --suite");
     }
     if (links_assumed(machine) && job_.profile->from_calibration()) {
-      lacks("messages between ranks", "links");
+      lacks("messages between ranks", "links", "without --suite");
     }
     const std::string_view assumed = kernels_assumed(generation.layer);
     if (!assumed.empty() && request().whole_step() && job_.profile->from_calibration()) {

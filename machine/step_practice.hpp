@@ -130,6 +130,10 @@ StepPractice in_type(StepPractice practice, DType dtype);
 /// Under torch.compile, as far as the stack has it.
 StepPractice compiled(StepPractice practice);
 
+/// Of CPU ranks: our own executor, whose launches are part of what a calibration measures and whose
+/// memory is its arena's.
+StepPractice on_cpus(StepPractice practice);
+
 /// With dispatchers that count on the device on every machine.
 StepPractice counting_on_device(StepPractice practice);
 

@@ -7,8 +7,12 @@ namespace spp {
 namespace {
 
 Seconds tensor_host_of(const Request& request, const StepPlan& plan) {
+  const StepPractice& practice = practice_of(request);
+  if (practice.host_tensor_node.value + practice.host_tensor_rank.value == Seconds(0)) {
+    return Seconds(0);  // wherever the groups lie
+  }
   GroupTimes groups(*request.cluster);
-  return tensor_host(practice_of(request), StepLinks(groups, plan), plan.tensor);
+  return tensor_host(practice, StepLinks(groups, plan), plan.tensor);
 }
 
 /// Bytes that the stack's kernels for a function touch, over those of the one that a schedule has

@@ -49,10 +49,10 @@ Cluster thinned(const Cluster& cluster, int stride, int ranks) {
   const int per_node = cluster.gpus_per_node();
   const int share = dividing(per_node, stride);
   if (stride > 1 && (machine.host || machine.device)) {
-    throw InputError("--topology", fmt::format("{}: ranks that share cores or a GPU run one "
-                                               "sequence-parallel group, without tensor, pipeline "
-                                               "or data parallelism around it",
-                                               machine.name));
+    throw InputError(
+        machine.name,
+        "ranks share cores or a GPU: nobody knows what a step with tensor parallelism, "
+        "or with stages of several ranks, costs there (--scope step simulates it op by op)");
   }
   const int left = per_node / share;
   machine.gpus_per_node.value = left;

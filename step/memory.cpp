@@ -377,8 +377,15 @@ std::int64_t longest_seq(const std::function<Bytes(std::int64_t seq)>& bytes_at,
   const auto fits = [&](std::int64_t units) {
     return bytes_at(units * limits.unit) <= limits.usable;
   };
+  // From below: far beyond what fits, memory of whole rows of weights is no number of bytes.
+  const std::int64_t beyond = limits.limit / limits.unit + 1;
   std::int64_t good = 0;  // units that fit
-  std::int64_t bad = limits.limit / limits.unit + 1;
+  std::int64_t bad = 1;
+  while (bad < beyond && fits(bad)) {
+    constexpr std::int64_t steps = 16;
+    good = bad;
+    bad = std::min(steps * bad, beyond);
+  }
   while (bad - good > 1) {
     const std::int64_t middle = good + (bad - good) / 2;
     (fits(middle) ? good : bad) = middle;

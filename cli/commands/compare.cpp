@@ -85,6 +85,9 @@ void read_document(Side& side, const JsonView& root) {
   if (format == "sp-plan/run") {
     side.what = "measured";
     add_asked(side, root.at("request"), root.at("plan"));
+    if (const auto scope = root.find("scope")) {  // earlier versions had none
+      side.asked["scope"] = scope->value();
+    }
     add_seconds(side, root.at("measured"));
     for (const std::string_view phase : {"fwd", "bwd", "step"}) {
       if (const auto found = root.at("phases").find(phase)) {
@@ -107,6 +110,9 @@ void read_document(Side& side, const JsonView& root) {
   side.what = "predicted";
   const JsonView candidate = root.at(plan ? "best" : "result");
   add_asked(side, root.at("request"), candidate.at("plan"));
+  const std::string phase = root.at("request").at("phase").string();
+  const bool whole = side.asked.contains("model") && (phase == "train" || phase == "prefill");
+  side.asked["scope"] = whole ? "step" : "attention";
   const JsonView predicted = candidate.at("predicted");
   add_seconds(side, predicted);
   // A run measures attention's kernels; the prediction's "attention_s" is whole calls.

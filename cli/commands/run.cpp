@@ -17,6 +17,7 @@
 #include <chrono>
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <memory>
 #include <utility>
 
@@ -71,6 +72,9 @@ runtime::TrialRequest trial_of(const Arguments& arguments, const Job& job, const
   }
   trial.time_forward = phases.front() != Phase::backward;
   trial.check = arguments.has("check");
+  if (arguments.has("force")) {
+    trial.checking.flops = std::numeric_limits<double>::infinity();
+  }
   trial.iterations = whole(arguments, "iters", 5);
   trial.warmup = whole(arguments, "warmup", 1, 0);
   trial.seed = static_cast<std::uint64_t>(whole(arguments, "seed", 1, 0));
@@ -248,6 +252,9 @@ void run_command(const Arguments& given, Output& output) {
   }
   RunReport report{.step = step,
                    .plan = step.attention,
+                   .scope = !layer        ? "attention"
+                            : layer->step ? "step"
+                                          : "layer",
                    .subject = layer ? layer->subject() + ", " + name : name,
                    .oracle = !layer        ? "single-device attention"
                              : layer->step ? "the step on a single device"
@@ -309,6 +316,10 @@ void run_command(const Arguments& given, Output& output) {
         "node, srun --distribution=cyclic)");
   }
   std::ranges::copy(what_else_was_measured(job, report), std::back_inserter(report.warnings));
+  if (device == Device::cpu && job.cluster != nullptr && !job.cluster->machine().host) {
+    report.warnings.push_back(
+        fmt::format("the prediction is of {}, and CPUs ran", job.cluster->machine().gpu.name));
+  }
   if (auto warning = unexpected(job, report)) {
     report.warnings.push_back(std::move(*warning));
   }

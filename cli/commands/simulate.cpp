@@ -117,6 +117,16 @@ void expect_fits(const Job& job, const StepPlan& plan, const Prediction& p) {
   }
 }
 
+/// Op by op nothing is said of memory: the step's cost knows it, where it can be told.
+std::optional<Prediction> costed(const Job& job, const StepPlan& plan, Output& output) {
+  try {
+    return evaluate(job.request, plan).candidate.predicted;
+  } catch (const InputError& e) {
+    output.warn({fmt::format("whether it fits is not known: {}", e.what())});
+    return std::nullopt;
+  }
+}
+
 /// One layer of the model, or its whole step: every rank of it.
 void simulate_layer(const Arguments& arguments, const Job& job, const StepPlan& plan,
                     const LayerQuestion& layer, Output& output) {
@@ -162,12 +172,14 @@ void simulate_layer(const Arguments& arguments, const Job& job, const StepPlan& 
                to_chrome_trace(timeline, fmt::format("{}: {}, {}, predicted", job.title,
                                                      layer_name(plan, layer), layer.subject())));
   }
+  const std::optional<Prediction> cost =
+      layer.step ? costed(job, plan, output) : std::optional<Prediction>();
   const Seconds elapsed = std::chrono::steady_clock::now() - start;
   output.result(layer_document(job, plan, layer, evaluation, elapsed), [&](const Style& style) {
     return layer_table(job, plan, layer, evaluation, style);
   });
-  if (layer.step) {  // op by op nothing is said of memory
-    expect_fits(job, plan, evaluate(job.request, plan).candidate.predicted);
+  if (cost) {
+    expect_fits(job, plan, *cost);
   }
 }
 

@@ -155,7 +155,7 @@ void verify_command(const Arguments& given, Output& output) {
     refuse(verification);
     return;
   }
-  const std::optional<SaidGroups> groups = adopt_plan_file(arguments);
+  const std::optional<SaidGroups> groups = adopt_plan_file(arguments, CostedOn::nothing);
   Job job = read_job(arguments, MachineNeed::optional);
   output.warn(job.warnings);
   const StepPlan plan = read_plan(job);

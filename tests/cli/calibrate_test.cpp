@@ -229,7 +229,30 @@ TEST_CASE("a layer of tensor ranks is predicted on CPU ranks, which a step is no
   CHECK(answer.at("ranks") == 4);
   CHECK(answer.at("predicted").at("parts_s").at("gemm_s").get<double>() > 0);
   CHECK_THAT(sp_plan("simulate" + work).err,
-             ContainsSubstring("ranks that share cores or a GPU run one sequence-parallel group"));
+             ContainsSubstring("nobody knows what a step with tensor parallelism"));
+  // Op by op it is: nothing of it is the host's of a framework for GPUs.
+  const auto step = sp_plan("simulate --scope step" + work);
+  INFO(step.err);
+  REQUIRE(step.code == 0);
+  const Json parts = spp::parse_json(step.out, "stdout").at("predicted").at("parts_s");
+  CHECK(parts.at("launch_s").get<double>() < 0.1 * parts.at("gemm_s").get<double>());
+}
+
+TEST_CASE("a step over CPU ranks has neither a framework's host nor a GPU's context") {
+  const auto r = sp_plan(
+      "simulate --model tests/support/data/tiny-llama.json --seq 64 --dtype fp32 --ulysses 2 "
+      "--profile tests/support/data/cpu-2x2.json --gpus 2 --json");
+  INFO(r.err);
+  REQUIRE(r.code == 0);
+  const Json answer = spp::parse_json(r.out, "stdout").at("result").at("predicted");
+  CHECK(answer.at("parts_s").at("launch") == 0);
+  CHECK(answer.at("memory_bytes").at("process") == 0);
+}
+
+TEST_CASE("a profile says what head dimension it was not measured for") {
+  const std::string profile = " --profile tests/support/data/cpu-2x2.json --heads 8 --seq 4K ";
+  CHECK_THAT(sp_plan("plan --json --head-dim 96 --dtype fp32" + profile).out,
+             ContainsSubstring(" and not 96"));
 }
 
 TEST_CASE("an interrupted calibration keeps a layer's series") {

@@ -224,6 +224,34 @@ TEST_CASE("compare takes no offence at what a search was free to choose, but at 
   }
   CHECK_THAT(sp_plan("compare " + file("layer") + " " + file("step")).err,
              ContainsSubstring("scope \"layer\" and \"step\""));
+  CHECK_THAT(sp_plan("compare " + file("plan.json") + " " + file("layer")).err,
+             ContainsSubstring("scope \"step\" and \"layer\""));
+}
+
+TEST_CASE("compare tells a whole step from the attention call of it that ran") {
+  const TempDir dir;
+  const auto file = [&](const std::string& name) { return (dir.path() / name).string(); };
+  const std::string model =
+      " --model tests/support/data/tiny-llama.json --seq 64 --dtype fp32 --ulysses 2 ";
+  REQUIRE(sp_plan("simulate --profile tests/support/data/cpu-2x2.json --gpus 2 -o " + file("step") +
+                  model)
+              .code == 0);
+  REQUIRE(sp_plan("run --quiet --iters 1 -o " + file("call") + model).code == 0);
+  CHECK_THAT(sp_plan("compare " + file("step") + " " + file("call")).err,
+             ContainsSubstring("scope \"step\" and \"attention\""));
+}
+
+TEST_CASE("a plan is proven wherever its machine's file is") {
+  const TempDir dir;
+  const std::string profile = read_text(spp::test::source_path("tests/support/data/cpu-2x2.json"));
+  (void)dir.write("cpu.json", profile);
+  REQUIRE(sp_plan("plan --quiet --profile cpu.json --heads 8 --seq 1K --dtype fp32 -o plan.json",
+                  {.folder = dir.path()})
+              .code == 0);
+  std::filesystem::remove(dir.path() / "cpu.json");
+  CHECK(sp_plan("verify --plan plan.json", {.folder = dir.path()}).code == 0);
+  check_refused(sp_plan("simulate --plan plan.json", {.folder = dir.path()}), 2,
+                "which is neither here nor beside it");
 }
 
 TEST_CASE("a simulated layer has a page, and is compared by phase") {
