@@ -477,6 +477,12 @@ class Breaks(unittest.TestCase):
                 self.assertIn(told, world.said.getvalue())
                 self.assertEqual(world.said.getvalue().count("\n"), 1)
 
+    def test_a_build_without_gpus_is_refused(self):
+        world = World(self)
+        (world.tools / "build/CMakeCache.txt").write_text("SPP_CUDA:STRING=OFF\n")
+        self.assertEqual(world.visit(), 2)
+        self.assertIn("was configured without GPUs: cmake --preset release", world.said.getvalue())
+
 
 class TheSecondPart(unittest.TestCase):
     def test_goes_on_from_what_the_first_has_found(self):
