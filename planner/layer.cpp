@@ -200,11 +200,11 @@ Evaluation evaluate_layer(const Request& request, const StepPlan& plan,
   Evaluation e;
   e.candidate.plan = plan;
   Prediction& p = e.candidate.predicted;
-  const LayerCosts costs(request, plan, question, evaluator.kernels());
+  const LayerCosts costs(request, plan, question, evaluator.kernels(), options.by_stack);
   InStep in_step{.kernel = [&](const Kernel& kernel, const Shapes& shapes, Seconds alone) {
     return costs.kernel(kernel, shapes, alone);
   }};
-  if (question.step && options.stack_host) {
+  if (question.step && options.by_stack) {
     in_step.call = costs.call();
     in_step.host = [&](const Op& op, const Shapes& shapes, Seconds of_attention) {
       return costs.host(op, shapes, of_attention);

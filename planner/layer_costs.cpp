@@ -74,14 +74,15 @@ std::int64_t numbers_of(const Shapes& shapes, BufferId id, std::int64_t rows) {
 }  // namespace
 
 LayerCosts::LayerCosts(const Request& request, const StepPlan& plan, const LayerQuestion& question,
-                       const KernelCost& kernels)
+                       const KernelCost& kernels, bool by_stack)
     : question_(question),
       graph_(question.graph.graph),
       practice_(practice_of(request)),
       kernels_(kernels),
+      by_stack_(by_stack),
       streams_(question.plan),
       dtype_(request.problem.dtype),
-      traffic_(traffic_of(request, plan, question)),
+      traffic_(by_stack ? traffic_of(request, plan, question) : std::map<RowFunction, double>()),
       held_for_one_(held_for_one(plan)),
       tensor_(question.step ? tensor_host_of(request, plan) : Seconds(0)),
       counts_(counts_host(practice_, *request.cluster)) {}
@@ -95,7 +96,8 @@ Seconds LayerCosts::kernel(const Kernel& kernel, const Shapes& shapes, Seconds a
            (of_weights ? adding_time(kernels_, practice_, dtype_, numbers_of(shapes, gemm->c, rows))
                        : Seconds(0));
   }
-  if (const auto* copy = std::get_if<Copy>(&kernel); copy != nullptr && copy->of_slots()) {
+  const auto* copy = std::get_if<Copy>(&kernel);
+  if (by_stack_ && copy != nullptr && copy->of_slots()) {
     const bool there = copy->kind == CopyKind::dispatch;
     return row_wise(there ? LayerFunction::dispatch : LayerFunction::combine, false, kernel, shapes,
                     kernels_.memory_bound(touched_bytes(kernel, shapes)));

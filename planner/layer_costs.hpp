@@ -15,8 +15,9 @@ namespace spp {
 /// All that it is made of must outlive it. The request has a cluster.
 class LayerCosts {
  public:
+  /// `by_stack`: as EvaluationOptions::by_stack.
   LayerCosts(const Request& request, const StepPlan& plan, const LayerQuestion& question,
-             const KernelCost& kernels);
+             const KernelCost& kernels, bool by_stack);
 
   /// A kernel that takes so long alone.
   [[nodiscard]] Seconds kernel(const Kernel& kernel, const Shapes& shapes, Seconds alone) const;
@@ -40,6 +41,7 @@ class LayerCosts {
   const Graph& graph_;
   const StepPractice& practice_;
   const KernelCost& kernels_;
+  bool by_stack_;
   LayerStreams streams_;
   DType dtype_;
   std::map<RowFunction, double> traffic_;  // bytes of a stack's kernels over a schedule's

@@ -248,7 +248,9 @@ struct EvaluationOptions {
   bool fold = true;
   bool timeline = false;
   bool steps = false;
-  bool stack_host = true;  // of a step op by op: ops are issued by the stack's host, not our own
+  /// Of a layer or a step op by op: with the kernels and the host that its stack has; else as our
+  /// own executor runs it.
+  bool by_stack = true;
   const sim::Folding* folding = nullptr;  // of the plan's schedules, if the caller has it
   Watch watch{};  // told what simulations took (Simulation::work), of effort
 };

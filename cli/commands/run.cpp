@@ -241,7 +241,7 @@ void run_command(const Arguments& given, Output& output) {
   if (layer && job.cluster != nullptr) {
     predicted_layer =
         evaluate_layer(job.request, step, *layer, phases_of(job.request, step, *layer, false),
-                       {.fold = false, .timeline = true, .steps = false, .stack_host = false});
+                       {.fold = false, .timeline = true, .steps = false, .by_stack = false});
   }
   if (job.request.whole_step()) {
     if (std::string rest = unexecuted(step, layer); !rest.empty()) {
