@@ -1,5 +1,5 @@
-// The proof of a schedule: runs it symbolically over all ranks and shows that it computes
-// attention.
+// The proof of a schedule: runs it symbolically over all ranks and shows that these fulfil its
+// contract.
 //
 // What is proven: every allowed (query, key, head) is computed exactly once over all ranks; partial
 // results are merged and summed without overlap and arrive, complete, in the outputs of the ranks
@@ -38,8 +38,8 @@ struct Proof {
   std::int64_t messages = 0;     // between different ranks; n(n-1) in a collective of n
 };
 
-/// Proves a forward or backward schedule (by schedule.phase), or refutes it with a counter-example.
-/// `watch` is told ops of all ranks.
+/// Proves that a schedule fulfils its contract, or refutes it with a counter-example. `watch` is
+/// told ops of all ranks.
 Proof prove(const Schedule& schedule, const Watch& watch = {});
 
 }  // namespace spp
