@@ -229,29 +229,6 @@ std::vector<std::int64_t> cuts_of_all(const std::vector<std::int64_t>& of_one, c
 
 }  // namespace
 
-LayerStreams::LayerStreams(const LayerPlan& plan) : names{"tensor", "weights"} {
-  const auto add = [&](std::string name) {
-    names.push_back(std::move(name));
-    return StreamId(first + names.size() - 1);
-  };
-  if (plan.zero == 3) {
-    parameters = add("parameters");
-  }
-  if (plan.shard_ranks() < plan.stage_ranks()) {
-    copies = add("copies");
-  }
-  if (plan.expert > 1) {
-    experts = add("experts");
-  }
-  const bool apart = plan.pipeline.stages > 1 && plan.messages_overlap;
-  for (const auto& [direction, called] : {std::pair(0, "activations"), std::pair(1, "gradients")}) {
-    for (const int odd : {0, 1}) {
-      messages[direction][odd] =
-          apart ? add(fmt::format("{}_{}", called, odd == 0 ? "even" : "odd")) : compute;
-    }
-  }
-}
-
 std::string why_not_layer(const LayerGraph& layer, const Problem& problem, const LayerPlan& plan) {
   if (!layer.why_not.empty()) {
     return "no schedule of a layer holds " + layer.why_not;
