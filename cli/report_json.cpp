@@ -137,6 +137,7 @@ Json call_json(const sim::Simulation& s, Phase phase, const std::vector<std::str
           {"steps", std::move(steps)},
           {"simulated_ranks", static_cast<std::int64_t>(s.representatives.size())},
           {"ranks_each_stands_for", s.folded},
+          {"turns_left_out", s.turns_left_out},
           {"simulated_ops", s.ops},
           {"simulated_messages", s.messages}};
 }

@@ -385,6 +385,7 @@ sim::Simulation Evaluator::simulate(const Schedule& schedule, const Demand& all,
   }
   return sim::simulate(schedule, placement, costs,
                        {.folding = &folding,
+                        .fold_turns = options.fold,
                         .timeline = options.timeline,
                         .steps = options.steps,
                         .watch = std::move(watch)});

@@ -245,7 +245,7 @@ struct Evaluation {
   std::optional<sim::Simulation> forward, backward;
 };
 struct EvaluationOptions {
-  bool fold = true;
+  bool fold = true;  // ranks, and turns of a step
   bool timeline = false;
   bool steps = false;
   /// Of a layer or a step op by op: with the kernels and the host that its stack has; else as our

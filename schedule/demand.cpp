@@ -217,9 +217,7 @@ double content_bytes(const Buffer& buffer, const Grid& grid) {
 constexpr double buffer_bytes = 280;
 constexpr double walker_bytes = 6000;
 
-}  // namespace
-
-Demand demand_of(const Schedule& schedule) {
+Demand demand_of_programs(const Schedule& schedule) {
   Demand demand{.ranks = schedule.mesh.size()};
   const UnlikeRanks unlike(schedule);
   const std::int64_t samples = sample(unlike.count(), sampled_ranks, [&](std::int64_t i) {
@@ -230,6 +228,25 @@ Demand demand_of(const Schedule& schedule) {
   demand.ops *= times;
   demand.messages *= times;
   demand.buffers *= times;
+  return demand;
+}
+
+}  // namespace
+
+Demand demand_of(const Schedule& schedule) {
+  const Turns& turns = schedule.turns;
+  // Behind the first micro-batches and before the last one, each turn asks for the same.
+  constexpr int micro_batches = 5;
+  const int few = (micro_batches + turns.repeats - 1) / turns.repeats;
+  if (turns.count <= 2 * few + 1) {
+    return demand_of_programs(schedule);
+  }
+  const Demand less = demand_of_programs(turns.of(few));
+  Demand demand = demand_of_programs(turns.of(few + 1));
+  const double more = turns.count - (few + 1);
+  demand.ops += more * (demand.ops - less.ops);
+  demand.messages += more * (demand.messages - less.messages);
+  demand.buffers += more * (demand.buffers - less.buffers);
   return demand;
 }
 

@@ -85,6 +85,17 @@ struct Contract {
   bool recomputes = false;  // a step whose backward computes all attention's forward once more
 };
 
+struct Schedule;
+
+/// How a step's programs go round: behind a beginning each rank does in every turn, on buffers and
+/// tokens of its own, what it did in the turn before (its loops are like the others', Loop::like),
+/// until it comes to an end. So what is known of few turns is known of many (sim/turns.hpp).
+struct Turns {
+  int count = 0;    // that all ops make, with the beginning and the end; 0: nobody says so
+  int repeats = 1;  // how often a turn does each loop that others are like: its micro-batches
+  std::function<Schedule(int)> of;  // the same schedule of so many turns
+};
+
 /// For every rank a program that does its part of the contract.
 struct Schedule {
   Contract contract;
@@ -93,6 +104,7 @@ struct Schedule {
   std::vector<std::string> streams;  // names; stream 0 is "compute"
   std::vector<SymmetricAxis> symmetry;
   std::function<Program(Rank)> program;
+  Turns turns;
 };
 
 /// What a buffer has of its own beside tokens and heads.
@@ -126,7 +138,9 @@ class ProgramCursor {
   const Op* next();
   /// Ops handed out so far.
   [[nodiscard]] std::int64_t position() const { return position_; }
-  /// Of the loop that the last op was of, the one that it is like (Loop::like); none.
+  /// The loop that the last op was of.
+  [[nodiscard]] std::size_t loop() const { return loop_; }
+  /// The one that it is like (Loop::like); none.
   [[nodiscard]] std::size_t like() const { return program_.loops[loop_].like; }
   /// Ops of the loop before the last one.
   [[nodiscard]] std::int64_t before_in_loop() const { return in_loop_; }

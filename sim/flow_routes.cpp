@@ -70,9 +70,8 @@ RouteId FlowRoutes::route(int rank, const Traffic& flow, bool message) {
   return found;
 }
 
-LinkSeconds FlowRoutes::taken() const {
+LinkSeconds FlowRoutes::taken(std::span<const double> volumes) const {
   LinkSeconds taken;
-  const std::vector<double> volumes = network_.volumes();
   for (std::size_t i = 0; i < link_ids_.size(); ++i) {
     const Link& link = placement_.cluster().links()[i];
     if (const auto level = level_of(link.kind); level && link_ids_[i].valid()) {

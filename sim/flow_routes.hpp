@@ -6,6 +6,7 @@
 #include "sim/flow_network.hpp"
 #include "sim/simulate.hpp"
 
+#include <span>
 #include <vector>
 
 namespace spp::sim {
@@ -32,8 +33,8 @@ class FlowRoutes {
   }
   /// From a simulated rank. `message`: point to point, not part of a collective.
   RouteId route(int rank, const Traffic& flow, bool message);
-  /// What all flows that were started take of links.
-  [[nodiscard]] LinkSeconds taken() const;
+  /// What flows of these volumes, by link of the network, take of links.
+  [[nodiscard]] LinkSeconds taken(std::span<const double> volumes) const;
 
  private:
   struct KnownRoute {

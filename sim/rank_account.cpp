@@ -1,6 +1,8 @@
 #include "sim/rank_account.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 namespace spp::sim {
 namespace {
@@ -8,13 +10,6 @@ namespace {
 constexpr StreamId compute_stream{0};  // of all kernels
 
 }  // namespace
-
-void RankAccount::add_sent(const Slot& slot) {
-  if (slot.stream.index() >= sent_.size()) {
-    sent_.resize(slot.stream.index() + 1);
-  }
-  sent_[slot.stream.index()][static_cast<std::size_t>(slot.comm)] += Bytes(slot.bytes);
-}
 
 void RankAccount::begin_kernel(const Slot& slot, double now) {
   kernel_begin_ = now;
@@ -44,6 +39,16 @@ void RankAccount::end_kernel(const Slot& slot, double now) {
   end_ = now;
 }
 
+void RankAccount::begin_communication(const Slot& slot, double now) {
+  if (communicating_++ == 0) {
+    communicating_since_ = now;
+  }
+  if (slot.stream.index() >= sent_.size()) {
+    sent_.resize(slot.stream.index() + 1);
+  }
+  sent_[slot.stream.index()][static_cast<std::size_t>(slot.comm)] += Bytes(slot.bytes);
+}
+
 void RankAccount::end_communication(const Slot& slot, Scope scope, double now) {
   if (--communicating_ == 0) {
     communicating_total_ += now - communicating_since_;
@@ -67,6 +72,55 @@ void RankAccount::close(std::int64_t ops) {
   if (end_ > compute_free_ && last_op_ >= 0) {
     keep_wait(ops, last_op_, add_wait(end_ - compute_free_));
   }
+}
+
+void RankAccount::repeat(const Turn& turn, int times) {
+  const auto add = [&](double RankAccount::* sum) {
+    this->*sum += times * (turn.to.*sum - turn.from.*sum);
+  };
+  for (const auto sum : {&RankAccount::communicating_total_, &RankAccount::attention_,
+                         &RankAccount::gemm_, &RankAccount::other_kernels_, &RankAccount::exposed_,
+                         &RankAccount::imbalance_, &RankAccount::launch_bound_}) {
+    add(sum);
+  }
+  // What has not ended is in no sum yet.
+  const auto under_way = [](const RankAccount& account, double now) {
+    return account.communicates() ? now - account.communicating_since_ : 0.0;
+  };
+  communicating_total_ +=
+      times * (under_way(turn.to, turn.begin + turn.seconds) - under_way(turn.from, turn.begin));
+  end_ += times * turn.seconds;
+  for (std::size_t stream = 0; stream < turn.to.sent_.size(); ++stream) {
+    for (std::size_t kind = 0; kind < comm_kinds; ++kind) {
+      const Bytes before =
+          stream < turn.from.sent_.size() ? turn.from.sent_[stream][kind] : Bytes{};
+      sent_[stream][kind] += times * (turn.to.sent_[stream][kind] - before);
+    }
+  }
+  for (std::size_t i = 0; i < turn.to.exposed_by_.size(); ++i) {  // they keep their places
+    const double before = i < turn.from.exposed_by_.size() ? turn.from.exposed_by_[i].seconds : 0.0;
+    exposed_by_[i].seconds += times * (turn.to.exposed_by_[i].seconds - before);
+  }
+  repeat_waits(turn, times);
+}
+
+/// Those of the turn come once more; what is behind it is behind them.
+void RankAccount::repeat_waits(const Turn& turn, int times) {
+  const auto first = std::ranges::lower_bound(waits_, turn.first_op, {}, &Wait::op);
+  const auto end = std::ranges::lower_bound(waits_, turn.first_op + turn.ops, {}, &Wait::op);
+  std::vector<Wait> all(waits_.begin(), end);
+  const auto append = [&](auto from, auto to, int later) {
+    for (auto wait = from; wait != to; ++wait) {
+      Wait& again = all.emplace_back(*wait);
+      again.op += later * turn.ops;
+      again.waited_for += again.waited_for < 0 ? 0 : later * turn.ops;
+    }
+  };
+  for (int i = 1; i <= times; ++i) {
+    append(first, end, i);
+  }
+  append(end, waits_.end(), times);
+  waits_ = std::move(all);
 }
 
 void RankAccount::keep_wait(std::int64_t op, std::int64_t waited_for, double exposed) {

@@ -13,20 +13,16 @@
 
 namespace spp::sim {
 
+struct Turn;
+
 class RankAccount {
  public:
   /// `steps`: keeps each wait.
   explicit RankAccount(bool steps) : steps_(steps) {}
 
-  /// An op that sends has entered the window.
-  void add_sent(const Slot& slot);
   void begin_kernel(const Slot& slot, double now);
   void end_kernel(const Slot& slot, double now);
-  void begin_communication(double now) {
-    if (communicating_++ == 0) {
-      communicating_since_ = now;
-    }
-  }
+  void begin_communication(const Slot& slot, double now);
   /// Nothing of the rank begins before, for the host.
   void stand(double now, double until) {
     stood_ += std::max(0.0, until - std::max(stands_, now));
@@ -37,6 +33,8 @@ class RankAccount {
   void end_communication(const Slot& slot, Scope scope, double now);
   /// The rank has ended, `ops` behind it: communication after its last kernel was waited for.
   void close(std::int64_t ops);
+  /// Behind a turn, so many more are like it.
+  void repeat(const Turn& turn, int times);
 
   [[nodiscard]] bool communicates() const { return communicating_ > 0; }
   /// When the kernel that runs, or ran last, began.
@@ -68,6 +66,7 @@ class RankAccount {
   double add_wait(double wait);
   void add_exposed(double wait);
   void keep_wait(std::int64_t op, std::int64_t waited_for, double exposed);
+  void repeat_waits(const Turn& turn, int times);
 
   bool steps_;
   int communicating_ = 0;
@@ -86,6 +85,15 @@ class RankAccount {
   std::vector<std::array<Bytes, comm_kinds>> sent_;  // by stream
   std::vector<Exposed> exposed_by_;
   std::vector<Wait> waits_;
+};
+
+/// A turn of a schedule that goes round, on one rank (turns.hpp).
+struct Turn {
+  RankAccount from, to;       // as they were when its first op, and the first one behind it, began
+  std::int64_t first_op = 0;  // position
+  std::int64_t ops = 0;
+  double begin = 0;
+  double seconds = 0, host = 0;  // that it takes, and that the host takes to issue it
 };
 
 }  // namespace spp::sim

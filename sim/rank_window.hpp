@@ -102,7 +102,9 @@ class RankWindow {
   void finish(SlotId id, double now);
   [[nodiscard]] bool done() const { return ended_ && unfinished_ == 0; }
   [[nodiscard]] std::span<const Buffer> buffers() const { return cursor_.buffers(); }
-  /// Of the op fetched last: the loop that its own is like, and how many ops of that are before it.
+  /// Of the op fetched last: its loop, the one that this is like, and how many ops of it are
+  /// before.
+  [[nodiscard]] std::size_t loop() const { return cursor_.loop(); }
   [[nodiscard]] std::size_t like() const { return cursor_.like(); }
   [[nodiscard]] std::size_t before_in_loop() const {
     return static_cast<std::size_t>(cursor_.before_in_loop());

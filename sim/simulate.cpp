@@ -6,10 +6,13 @@
 #include "sim/flow_routes.hpp"
 #include "sim/op_costs.hpp"
 #include "sim/rank_account.hpp"
+#include "sim/turns.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
+#include <optional>
 #include <utility>
 
 namespace spp::sim {
@@ -89,6 +92,8 @@ struct RankState {
   bool queued = false;
   double host = 0;      // when it is done issuing what was fetched
   double sm_taken = 0;  // by communication
+  std::optional<TurnWatch> turns;
+  [[nodiscard]] bool goes_round() const { return turns.has_value(); }
 
   RankState(Rank r, Program program, int lookahead, bool steps)
       : rank(r), window(std::move(program), lookahead), account(steps) {}
@@ -96,8 +101,9 @@ struct RankState {
 
 class Engine {
  public:
+  /// `left_out`: turns of a schedule that goes round, of which this is one of fewer.
   Engine(const Schedule& schedule, const Placement& placement, const SimulationCosts& costs,
-         const SimulationOptions& options, const Folding& folding)
+         const SimulationOptions& options, const Folding& folding, int left_out)
       : schedule_(schedule),
         placement_(placement),
         costs_(costs),
@@ -106,10 +112,15 @@ class Engine {
         network_({.rate_staleness = options.rate_staleness}),
         routes_(network_, placement, costs, folding, cached_of(placement)),
         costs_of_ops_(placement, costs, cached_of(placement), options.timeline),
-        cpu_ranks_(placement.cluster().machine().intra.cpu_share.has_value()) {}
+        cpu_ranks_(placement.cluster().machine().intra.cpu_share.has_value()),
+        left_out_(left_out) {}
 
-  Simulation run() {
+  /// Nothing if it says nothing of turns that are left out.
+  std::optional<Simulation> run() {
     set_up();
+    if (left_out_ > 0 && !std::ranges::all_of(ranks_, &RankState::goes_round)) {
+      return std::nullopt;
+    }
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
       wake(static_cast<int>(i));
     }
@@ -131,7 +142,7 @@ class Engine {
       }
       now_ = std::max(now_, next);
       if (now_ > options_.stop_after.count() || given_up_) {
-        return {.complete = false, .work = work_done()};
+        return Simulation{.complete = false, .work = work_done()};
       }
       const auto ended = network_.advance_to(Seconds(now_));
       completions_.assign(ended.begin(), ended.end());
@@ -140,7 +151,20 @@ class Engine {
         work();  // while the rank is in the cache
       }
     }
-    return result();
+    if (left_out_ == 0) {
+      return result({});
+    }
+    const std::optional<std::vector<Turn>> alike = turns();
+    return alike ? std::optional(result(*alike)) : std::nullopt;
+  }
+
+  /// Rates are solved once an event, most of them of one route alone. Where flows of many ranks
+  /// share links and each ends by itself, all of theirs are solved each time.
+  [[nodiscard]] double work_done() const {
+    constexpr double of_rate = 0.3;  // measured: 0.3 us beside 1 us of an op
+    const auto events = static_cast<double>(ops_ + messages_);
+    const auto rates = static_cast<double>(network_.statistics().filled_routes);
+    return events + of_rate * std::max(0.0, rates - events);
   }
 
  private:
@@ -155,9 +179,15 @@ class Engine {
   void set_up() {
     ranks_.reserve(folding_.representatives().size());
     for (const Rank rank : folding_.representatives()) {
-      ranks_.emplace_back(rank, schedule_.program(rank), RankWindow::lookahead_of(schedule_),
-                          options_.steps);
-      ranks_.back().host = costs_.call.count();
+      Program program = schedule_.program(rank);
+      const auto turns = left_out_ > 0 ? last_turns(program, schedule_.turns.repeats)
+                                       : std::optional<TwoTurns<std::size_t>>();
+      RankState& r = ranks_.emplace_back(rank, std::move(program),
+                                         RankWindow::lookahead_of(schedule_), options_.steps);
+      r.host = costs_.call.count();
+      if (turns) {
+        r.turns.emplace(*turns);
+      }
     }
     for (RankState& r : ranks_) {
       r.shapes = {
@@ -225,15 +255,6 @@ class Engine {
     }
   }
 
-  /// Rates are solved once an event, most of them of one route alone. Where flows of many ranks
-  /// share links and each ends by itself, all of theirs are solved each time.
-  [[nodiscard]] double work_done() const {
-    constexpr double of_rate = 0.3;  // measured: 0.3 us beside 1 us of an op
-    const auto events = static_cast<double>(ops_ + messages_);
-    const auto rates = static_cast<double>(network_.statistics().filled_routes);
-    return events + of_rate * std::max(0.0, rates - events);
-  }
-
   void tell() {
     constexpr std::int64_t now_and_then = 1024;  // ops
     if (!options_.watch || ops_ % now_and_then != 0) {
@@ -246,6 +267,9 @@ class Engine {
   void prepare(RankState& r, Slot& slot, const Op& op) {
     ++ops_;
     tell();
+    if (r.turns && r.window.before_in_loop() == 0) {
+      r.turns->fetched(r.window.loop(), slot.position, r.host);
+    }
     const std::size_t like = r.window.like();
     if (like == Loop::none) {
       costs_of_ops_.fill(op, r.shapes, slot);
@@ -255,9 +279,6 @@ class Engine {
     }
     r.host += costs_.host_of ? slot.host : costs_.host[static_cast<std::size_t>(slot.kind)].count();
     slot.issued = r.host;
-    if (!is_kernel(slot.op_class)) {
-      r.account.add_sent(slot);
-    }
   }
 
   void start(int index, Slot& slot) {
@@ -265,6 +286,9 @@ class Engine {
     r.window.start(slot.id);
     if (options_.timeline) {
       slot.begin = now_;
+    }
+    if (r.turns) {
+      begin_in_turn(index, slot.position);
     }
     if (is_kernel(slot.op_class)) {
       r.account.begin_kernel(slot, now_);
@@ -283,12 +307,21 @@ class Engine {
       }
       return;
     }
-    r.account.begin_communication(now_);
+    r.account.begin_communication(slot, now_);
     take_sms(index, costs_.sm_share[static_cast<std::size_t>(slot.lowered.scope)]);
     if (slot.op_class == OpClass::exchange) {
       start_exchange(index, slot);
     } else {
       join_collective(index, slot);
+    }
+  }
+
+  /// What a turn of one rank adds to links a turn of all does, whenever it begins.
+  void begin_in_turn(int index, std::int64_t op) {
+    RankState& r = ranks_[static_cast<std::size_t>(index)];
+    r.turns->begins(op, now_, r.account);
+    if (index == 0 && (op == r.turns->begin() || op == r.turns->end())) {
+      (op == r.turns->begin() ? volumes_.from : volumes_.to) = network_.volumes();
     }
   }
 
@@ -577,31 +610,60 @@ class Engine {
     network_.set_capacity(routes_.of(index).device, 1.0 - std::min(most, r.sm_taken));
   }
 
-  Simulation result() {
+  /// The last turn of each rank; nothing if they were not all alike.
+  [[nodiscard]] std::optional<std::vector<Turn>> turns() const {
+    std::vector<Turn> turns;
+    for (const RankState& r : ranks_) {
+      std::optional<Turn> turn = r.turns ? r.turns->turn() : std::nullopt;
+      if (!turn || !lasts_as_long(*turn, turns.empty() ? *turn : turns.front())) {
+        return std::nullopt;
+      }
+      turns.push_back(std::move(*turn));
+    }
+    return turns;
+  }
+
+  /// `turns`: by rank, the one that all are like which are left out.
+  Simulation result(const std::vector<Turn>& turns) {
     Simulation s;
-    RankState* critical = nullptr;
     const RankState* busiest = nullptr;  // of those that send most, the first
-    for (RankState& r : ranks_) {
+    std::vector<double> volumes = network_.volumes();
+    double end = 0;
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
+      RankState& r = ranks_[i];
       ensure(r.window.done(), fmt::format("the simulated schedule is stuck on rank {} after {} ops",
                                           r.rank.value, r.window.fetched()));
+      r.account.close(r.window.fetched());
+      if (left_out_ > 0) {
+        r.account.repeat(turns[i], left_out_);
+        r.host += left_out_ * turns[i].host;
+      }
       s.rank_end.emplace_back(r.account.end());
-      critical = critical == nullptr || r.account.end() > critical->account.end() ? &r : critical;
+      end = std::max(end, r.account.end());
       busiest =
           busiest == nullptr || r.account.all_sent() > busiest->account.all_sent() ? &r : busiest;
     }
-    RankAccount& account = critical->account;
-    account.close(critical->window.fetched());
-    s.makespan = Seconds(account.end());
+    // Of those that end last, but for rounding, the first.
+    constexpr double rounding = 1e-11;
+    const auto critical = std::ranges::find_if(
+        ranks_, [&](const RankState& r) { return r.account.end() >= (1 - rounding) * end; });
+    for (std::size_t link = 0; link < volumes_.to.size(); ++link) {
+      const double before = link < volumes_.from.size() ? volumes_.from[link] : 0.0;
+      volumes[link] += left_out_ * (volumes_.to[link] - before);
+    }
+    const RankAccount& account = critical->account;
+    s.makespan = Seconds(end);
     s.critical = critical->rank;
     s.breakdown = account.breakdown();
     s.issue = Seconds(critical->host);
-    s.links = routes_.taken();
+    s.links = routes_.taken(volumes);
     s.sent = busiest->account.sent();
     s.sent_on = busiest->account.sent_on();
     s.bottlenecks = account.bottlenecks();
     s.waits = account.waits();
     s.representatives.assign(folding_.representatives().begin(), folding_.representatives().end());
     s.folded = folding_.size();
+    s.turns_left_out = left_out_;
     s.ops = ops_;
     s.messages = messages_;
     s.work = work_done();
@@ -632,6 +694,10 @@ class Engine {
     Rank from, to;
     double rate = 0;
   };
+  /// That links had carried by the beginning of a turn, and by its end.
+  struct Volumes {
+    std::vector<double> from, to;
+  };
 
   const Schedule& schedule_;
   const Placement& placement_;
@@ -642,6 +708,8 @@ class Engine {
   FlowRoutes routes_;
   OpCosts costs_of_ops_;
   bool cpu_ranks_;  // ranks are CPU cores: copying takes their time
+  int left_out_;    // turns
+  Volumes volumes_;
   double now_ = 0;
   std::vector<RankState> ranks_;
   std::vector<int> awake_;
@@ -662,6 +730,39 @@ class Engine {
   Timeline timeline_;
 };
 
+/// How many turns are tried first, of which the last two must be alike: behind a beginning of two,
+/// with a few micro-batches more in which some ops are left out and ranks come into step.
+int fewest_turns(const Turns& all) {
+  constexpr int micro_batches = 6;
+  return 3 + (micro_batches + all.repeats - 1) / all.repeats;
+}
+
+/// Every turn, or few of a schedule that goes round.
+Simulation run(const Schedule& schedule, const Placement& placement, const SimulationCosts& costs,
+               const SimulationOptions& options, const Folding& folding) {
+  double spent = 0;
+  SimulationOptions behind = options;
+  if (options.watch) {
+    behind.watch = [&](double work) { return options.watch(spent + work); };
+  }
+  const Turns& all = schedule.turns;
+  const bool tries =
+      options.fold_turns && !options.timeline && std::isinf(options.stop_after.count());
+  for (int few = fewest_turns(all); tries && 3 * few <= 2 * all.count; few *= 2) {
+    const Schedule of_few = all.of(few);
+    Engine engine(of_few, placement, costs, behind, folding, all.count - few);
+    std::optional<Simulation> simulation = engine.run();
+    spent += engine.work_done();
+    if (simulation) {
+      simulation->work = spent;
+      return std::move(*simulation);
+    }
+  }
+  Simulation simulation = *Engine(schedule, placement, costs, behind, folding, 0).run();
+  simulation.work += spent;
+  return simulation;
+}
+
 }  // namespace
 
 Simulation simulate(const Schedule& schedule, const Placement& placement,
@@ -669,7 +770,7 @@ Simulation simulate(const Schedule& schedule, const Placement& placement,
   const Folding folding = options.folding != nullptr ? *options.folding
                           : options.fold             ? Folding::largest(schedule, placement)
                                                      : Folding::none(schedule, placement);
-  Simulation first = Engine(schedule, placement, costs, options, folding).run();
+  Simulation first = run(schedule, placement, costs, options, folding);
   if (!folding.alike() || !first.complete) {
     return first;
   }
@@ -680,7 +781,7 @@ Simulation simulate(const Schedule& schedule, const Placement& placement,
       return options.watch(before + work);
     };
   }
-  Simulation last = Engine(schedule, placement, costs, behind, end).run();
+  Simulation last = run(schedule, placement, costs, behind, end);
   const std::int64_t ops = first.ops + last.ops;
   const std::int64_t messages = first.messages + last.messages;
   const double work = first.work + last.work;

@@ -65,6 +65,7 @@ using OpsWatch = std::function<bool(double work)>;
 struct SimulationOptions {
   bool fold = true;                  // simulate one rank of each orbit
   const Folding* folding = nullptr;  // the orbits, if the caller has them already
+  bool fold_turns = true;  // simulate few of a schedule's turns (turns.hpp); a timeline has all
   Seconds stop_after{std::numeric_limits<double>::infinity()};  // give up beyond this time
   bool timeline = false;      // record every op of the simulated ranks
   bool steps = false;         // record each wait of the critical rank
@@ -106,6 +107,7 @@ struct Simulation {
   std::vector<Seconds> rank_end;                       // of the representatives
   std::vector<Rank> representatives;
   int folded = 1;                      // ranks that one simulated rank stands for
+  int turns_left_out = 0;              // of a schedule that goes round: like those simulated
   std::int64_t ops = 0, messages = 0;  // simulated; times `folded` is what they stand for
   /// What it took, in ops: these, messages, and what rates took beyond one for each of them.
   /// Without the last demand.hpp knows it before.

@@ -51,13 +51,16 @@ bool routes_alike(const LayerParts& parts) {
 
 }  // namespace
 
+bool micro_batches_repeat(const LayerParts& parts) {
+  return parts.is_step() && !lets_parameters_go(parts.plan) && routes_alike(parts);
+}
+
 StepRepeats::StepRepeats(const LayerParts& parts, const LayerRank& at, RankWeights& weights,
                          ProgramBuilder& program)
     : parts_(parts),
       weights_(weights),
       b_(program),
-      steps_of_each_(parts.is_step() && parts.plan.micro_batches() > pattern + 2 &&
-                             !lets_parameters_go(parts.plan) && routes_alike(parts)
+      steps_of_each_(micro_batches_repeat(parts) && parts.plan.micro_batches() > pattern + 2
                          ? alike_steps(parts.steps[static_cast<std::size_t>(at.stage)],
                                        parts.plan.micro_batches())
                          : 0),

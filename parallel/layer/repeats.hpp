@@ -13,6 +13,9 @@
 
 namespace spp {
 
+/// Whether micro-batches repeat each other wherever the order of the pipeline lets them.
+bool micro_batches_repeat(const LayerParts& parts);
+
 class StepRepeats {
  public:
   StepRepeats(const LayerParts& parts, const LayerRank& at, RankWeights& weights,

@@ -3,6 +3,7 @@
 
 #include "parallel/attention/compose.hpp"
 #include "parallel/layer/program.hpp"
+#include "parallel/layer/repeats.hpp"
 #include "parallel/pipeline/walk.hpp"
 #include "schedule/balanced.hpp"
 
@@ -227,6 +228,18 @@ std::vector<std::int64_t> cuts_of_all(const std::vector<std::int64_t>& of_one, c
   return cuts;
 }
 
+/// Of a step whose micro-batches repeat each other.
+Turns turns_of(const LayerGraph& layer, const Problem& problem, const LayerPlan& plan,
+               const BuildOptions& options) {
+  const int repeats = plan.pipeline.stages;
+  const int beside = plan.micro_batches() % repeats;
+  return {.count = plan.micro_batches() / repeats, .repeats = repeats, .of = [=](int turns) {
+            LayerPlan shorter = plan;
+            shorter.pipeline.micro_batches = turns * repeats + beside;
+            return layer_schedule(layer, problem, shorter, Phase::step, options);
+          }};
+}
+
 }  // namespace
 
 std::string why_not_layer(const LayerGraph& layer, const Problem& problem, const LayerPlan& plan) {
@@ -409,6 +422,9 @@ Schedule layer_schedule(const LayerGraph& layer, const Problem& problem, const L
   s.streams = inner.streams;
   ensure(s.streams.size() == LayerStreams::first, "attention's streams are others");
   parts->streams = LayerStreams(plan);
+  if (micro_batches_repeat(*parts) && pipelines::by_name(plan.order, "--pipeline").repeats) {
+    s.turns = turns_of(layer, problem, plan, options);
+  }
   std::ranges::copy(parts->streams.names, std::back_inserter(s.streams));
   s.program = [parts = std::shared_ptr<const LayerParts>(std::move(parts))](Rank rank) {
     return layer_program(*parts, rank);

@@ -1,7 +1,7 @@
 // Training steps drawn at random: models, machines, degrees, attention's strategies, ZeRO stages,
 // pipelines, recomputation. What each is costed in closed form around its attention is about what
 // it takes op by op; what is counted of memory is about what lives at once; folded it takes as long
-// as rank by rank.
+// as rank by rank, and few turns tell what many take.
 #include "planner/layer.hpp"
 #include "planner/step.hpp"
 #include "schedule/arena.hpp"
@@ -179,7 +179,71 @@ Checked check_steps(std::uint64_t first, std::uint64_t end) {
   return checked;
 }
 
+void check_equal(const sim::Simulation& few, const sim::Simulation& all) {
+  constexpr double rounding = 1e-9;
+  CHECK(few.makespan.count() == Approx(all.makespan.count()).epsilon(rounding));
+  CHECK(few.critical == all.critical);
+  CHECK(few.issue.count() == Approx(all.issue.count()).epsilon(rounding));
+  const double scale = all.makespan.count();
+  for (const auto part :
+       {&Breakdown::attention, &Breakdown::gemm, &Breakdown::other_kernels, &Breakdown::exposed,
+        &Breakdown::imbalance, &Breakdown::hidden, &Breakdown::launch_bound}) {
+    CHECK((few.breakdown.*part).count() ==
+          Approx((all.breakdown.*part).count()).epsilon(rounding).scale(scale));
+  }
+  CHECK(few.sent_on == all.sent_on);
+  REQUIRE(few.rank_end.size() == all.rank_end.size());
+  for (std::size_t i = 0; i < few.rank_end.size(); ++i) {
+    CHECK(few.rank_end[i].count() == Approx(all.rank_end[i].count()).epsilon(rounding));
+  }
+  REQUIRE(few.bottlenecks.size() == all.bottlenecks.size());
+  for (std::size_t i = 0; i < few.bottlenecks.size(); ++i) {
+    CHECK(few.bottlenecks[i].exposed.count() ==
+          Approx(all.bottlenecks[i].exposed.count()).epsilon(rounding).scale(scale));
+  }
+  for (std::size_t i = 0; i < sim::link_levels; ++i) {
+    CHECK(few.links[i] == Approx(all.links[i]).epsilon(rounding));
+  }
+  REQUIRE(few.waits.size() == all.waits.size());
+  for (std::size_t i = 0; i < few.waits.size(); ++i) {
+    CHECK(few.waits[i].op == all.waits[i].op);
+    CHECK(few.waits[i].waited_for == all.waits[i].waited_for);
+  }
+}
+
+/// Steps of many micro-batches; gives how many of them fold.
+int check_turns(std::uint64_t first, std::uint64_t end) {
+  int folded = 0;
+  for (std::uint64_t seed = first; seed < end; ++seed) {
+    std::optional<Drawn> d = drawn(seed);
+    if (!d) {
+      continue;
+    }
+    d->request.model->layers = d->plan.pipeline * d->plan.virtual_stages;
+    d->plan.micro_batches = 16 * d->plan.pipeline + (d->plan.order == "interleaved" ? 0 : 1);
+    INFO("step " << seed << ": " << d->name());
+    const LayerQuestion step = step_question(d->request, d->plan);
+    const std::vector<LayerPhase> phases = phases_of(d->request, d->plan, step, true);
+    const auto simulated = [&](bool fold) {
+      const EvaluationOptions options{.fold = fold, .steps = true};
+      return *evaluate_layer(d->request, d->plan, step, phases, options).forward;
+    };
+    const sim::Simulation few = simulated(true);
+    if (few.turns_left_out > 0) {
+      ++folded;
+      const sim::Simulation all = simulated(false);
+      CHECK(few.ops < all.ops);
+      check_equal(few, all);
+    }
+  }
+  return folded;
+}
+
 }  // namespace
+
+TEST_CASE("few turns of a step of many micro-batches tell what all take") {
+  CHECK(check_turns(0, 60) > 20);
+}
 
 TEST_CASE("steps drawn at random are costed as they are simulated, and hold what is counted") {
   const Checked checked = check_steps(0, 80);
@@ -206,6 +270,8 @@ TEST_CASE("shards that have copies fold where experts are cut over all of them")
   };
   CHECK(takes(true) == Approx(takes(false)).epsilon(1e-9));
 }
+
+TEST_CASE("few turns of many steps", "[.all]") { CHECK(check_turns(60, 3000) > 1000); }
 
 TEST_CASE("many steps", "[.all]") {
   const Checked checked = check_steps(80, 3000);
