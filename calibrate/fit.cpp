@@ -152,8 +152,10 @@ void fit_by_ranks(std::vector<const Series*>& list, FittedTransport& t) {
       list = some;
     }
   }
+  // Of groups whose messages were too small for a rate nothing is said.
+  std::erase_if(t.all_to_all_by_ranks, [](const auto& row) { return row.second <= 0; });
   for (auto& [ranks, factor] : t.all_to_all_by_ranks) {
-    factor = best > 0 && factor > 0 ? factor / best : 1;
+    factor /= best;
   }
   if (latency > 0) {
     constexpr double most_spread = 2;

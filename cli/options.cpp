@@ -206,7 +206,7 @@ std::string_view title_of(OptionGroup group) {
     case degrees:
       return "The plan";
     case plan_file:
-      return "Instead of all that";
+      return "Instead of the plan, and of what the rest leaves out";
     case command:
       return "Of this command";
     case output:

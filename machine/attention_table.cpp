@@ -1,5 +1,6 @@
 #include "machine/attention_table.hpp"
 
+#include "base/hash.hpp"
 #include "schedule/documents.hpp"
 #include "schedule/measure.hpp"
 
@@ -22,27 +23,15 @@ std::pair<std::int64_t, std::int64_t> bounds(const TokenSet& set) {
   return b;
 }
 
-/// FNV-1a.
-class Hash {
- public:
-  void add(std::int64_t value) {
-    hash_ = (hash_ ^ static_cast<std::uint64_t>(value)) * 1099511628211ULL;
-  }
-  [[nodiscard]] std::int64_t value() const { return static_cast<std::int64_t>(hash_ >> 2U); }
-
- private:
-  std::uint64_t hash_ = 14695981039346656037ULL;
-};
-
 void add_tokens(AttentionKey& key, std::size_t& at, const TokenSet& tokens, std::int64_t shift) {
   if (tokens.ranges().size() > 2) {  // more than a key has room for
     Hash hash;
     for (const TokenRange& r : tokens.ranges()) {
-      hash.add(r.begin - shift);
-      hash.add(r.count);
-      hash.add(r.stride);
+      for (const std::int64_t number : {r.begin - shift, r.count, r.stride}) {
+        hash.add(static_cast<std::uint64_t>(number));
+      }
     }
-    key.at(at++) = hash.value();
+    key.at(at++) = static_cast<std::int64_t>(hash.value() >> 2U);
     key.at(at++) = -static_cast<std::int64_t>(tokens.ranges().size());
     return;
   }

@@ -185,9 +185,11 @@ GpuSpec Catalog::complete_gpu(const JsonView& document) const {
     return transport(link_name, document.at(key).where());
   };
   if (!g.pcie.empty()) {
-    if (const TransportSpec pcie = link("pcie", g.pcie); pcie.medium != "pcie") {
+    const TransportSpec pcie = link("pcie", g.pcie);
+    if (pcie.medium != "pcie") {
       document.at("pcie").fail(fmt::format("'{}' is not PCIe (medium {})", pcie.name, pcie.medium));
     }
+    g.slot = pcie.rate->value;
   }
   if (link("intra", g.intra).medium == "network") {
     document.at("intra").fail(fmt::format("'{}' is a network, no link inside a node", g.intra));

@@ -225,6 +225,7 @@ struct GpuSpec {
   Sourced<double> memory_usable;
   Sourced<Bandwidth> memory_bandwidth;
   std::string intra, pcie;  // default transports; "": none (CPU cores have no PCIe)
+  Bandwidth slot{};         // of that PCIe, one way; 0: none
   GenerationSpec generation;
   std::vector<MeasuredAttention> measured;  // of a calibration profile
   /// Of a profile, too: a block that was timed throughout (how fast the machine was then).

@@ -180,9 +180,11 @@ MachineSpec calibrated(MachineSpec machine, const Profile& profile, std::string_
   }
   const std::string intra = machine.gpu.intra;
   const std::string pcie = machine.gpu.pcie;
+  const Bandwidth slot = machine.gpu.slot;
   machine.gpu = profile.machine.gpu;
   machine.gpu.intra = intra;
   machine.gpu.pcie = pcie;
+  machine.gpu.slot = slot;
   const auto measured_links = [&](TransportSpec& transport) {
     const MachineSpec& from = profile.machine;
     if (transport.name == from.intra.name) {

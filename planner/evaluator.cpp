@@ -53,10 +53,10 @@ std::string scope_word(sim::Scope scope) {
   return scope == sim::Scope::inter ? "inter-node" : "intra-node";
 }
 
-std::string comm_word(CommKind kind, StreamId stream, const std::vector<std::string>& streams) {
+std::string comm_word(CommKind kind, StreamId stream) {
   switch (kind) {
     case CommKind::send_recv:
-      return streams.at(stream.index()) == "gradient" ? "gradient hop" : "ring hop";
+      return stream == strategies::gradient_stream ? "gradient hop" : "ring hop";
     case CommKind::all_to_all:
       return "all-to-all";
     case CommKind::all_gather:
@@ -526,10 +526,8 @@ std::string Evaluator::bound_by(const Evaluation& e) const {
       }
     }
     if (worst != nullptr) {
-      static const std::vector<std::string> streams{"compute",  "ulysses", "ring",
-                                                    "gradient", "team",    "outer"};
-      const std::string what = fmt::format("{} {}", scope_word(worst->scope),
-                                           comm_word(worst->kind, worst->stream, streams));
+      const std::string what =
+          fmt::format("{} {}", scope_word(worst->scope), comm_word(worst->kind, worst->stream));
       const double gb = worst->rate.value() / 1e9;
       constexpr double slow = 0.1;  // less would lose its digits
       const std::string rate = gb < slow ? fmt::format("{:.2g}", gb) : fmt::format("{:.1f}", gb);

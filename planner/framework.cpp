@@ -44,6 +44,9 @@ std::vector<Cannot> cannot(const Framework& f, const Way& way, const SequencePla
       (traits.windows || problem.mask.kind == MaskKind::window)) {
     lacks("window", "sliding windows");
   }
+  if (plan.ranks() > 1 && way.no_windows && traits.chunks) {
+    lacks("window", "attention in chunks");
+  }
   if (plan.ranks() > 1 && !f.half_attention.empty() && problem.dtype == DType::fp32) {
     reasons.push_back(
         because("dtype",
@@ -112,7 +115,7 @@ StepPlan given_around(const StepChoices& given) {
           .guided = given.guidance != Guidance::none,
           .expert = given.expert.value_or(1),
           .pipeline = given.pipeline.value_or(1),
-          .order = given.order.value_or("1f1b")};
+          .order = given.order.value_or(std::string(pipelines::usual(1).name))};
 }
 
 void add(std::vector<Cannot>& reasons, std::optional<Cannot> reason) {

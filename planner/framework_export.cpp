@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -62,7 +63,8 @@ std::optional<Candidate> fastest(const Request& request, const Watch& watch) {
   return std::move(result.candidates.front());
 }
 
-/// Of steps of as many sequences as the wanted plan's.
+/// Of steps of as many sequences as the wanted plan's. What the request fixes is let go in turn:
+/// attention's own degrees, all degrees, at last what a step does with them.
 std::optional<Candidate> nearest(const Framework& f, const Request& request,
                                  const Candidate& wanted, const Watch& watch) {
   if (request.cluster == nullptr) {
@@ -73,14 +75,51 @@ std::optional<Candidate> nearest(const Framework& f, const Request& request,
   if (request.phase == StepPhase::train) {
     restricted.step.global_batch = wanted.plan.global_batch();
   }
+  const StepChoices wanted_step = restricted.step;
+  const auto let_attention_go = [](Request& r) { r.fixed = {}; };
+  const auto let_degrees_go = [](Request& r) {
+    StepChoices& step = r.step;
+    step.tensor = step.pipeline = step.data = step.expert = step.expert_tensor =
+        step.virtual_stages = step.zero_group = std::nullopt;
+    step.order.reset();
+    step.to_experts.reset();
+  };
+  const auto let_step_go = [&](Request& r) {
+    r.step = {.micro_batch = wanted_step.micro_batch,
+              .global_batch = wanted_step.global_batch,
+              .format = wanted_step.format,
+              .guidance = wanted_step.guidance};
+  };
   std::optional<Candidate> found = fastest(restricted, watch);
-  if (!found) {
-    restricted.fixed = {};
-    restricted.step = {.micro_batch = request.step.micro_batch,
-                       .global_batch = restricted.step.global_batch};
+  for (const std::function<void(Request&)>& let_go :
+       {std::function<void(Request&)>(let_attention_go), {let_degrees_go}, {let_step_go}}) {
+    if (found) {
+      break;
+    }
+    let_go(restricted);
     found = fastest(restricted, watch);
   }
   return found;
+}
+
+/// What the request fixes of a step and the plan has otherwise: "recomputation none instead of
+/// full". Its degrees are in its name.
+std::vector<std::string> given_up(const StepChoices& wanted, const StepPlan& shown) {
+  std::vector<std::string> all;
+  const auto tell = [&](std::string_view what, const auto& asked, const auto& has,
+                        const auto& text) {
+    if (asked && *asked != has) {
+      all.push_back(fmt::format("{} {} instead of {}", what, text(has), text(*asked)));
+    }
+  };
+  const auto number = [](auto n) { return fmt::format("{}", n); };
+  const auto word = [](auto value) { return std::string(to_string(value)); };
+  tell("recomputation", wanted.recompute, shown.recompute.kind, word);
+  tell("offload", wanted.offload, shown.offload, word);
+  tell("ZeRO", wanted.zero, shown.zero, number);
+  tell("ZeRO groups of", wanted.zero_group, shown.zero_group, number);
+  tell("micro-batch", wanted.micro_batch, shown.micro_batch, number);
+  return all;
 }
 
 /// Who cuts and pads each document is the caller's data pipeline, whatever the framework.
@@ -135,6 +174,12 @@ Exported exported(const Framework& f, const Request& request, const Candidate& w
     }
     result.snippet = f.emit(launch, *found.way);
     note_documents(result.snippet, launch);
+    if (const auto otherwise = result.cannot.empty() ? std::vector<std::string>()
+                                                     : given_up(request.step, result.shown->plan);
+        !otherwise.empty()) {
+      result.snippet.notes.push_back(
+          fmt::format("Not as asked for: {}.", fmt::join(otherwise, ", ")));
+    }
     if (const auto rest = unsaid(launch, result.snippet.says); !rest.empty()) {
       result.snippet.notes.push_back(
           fmt::format("Not in this text, and yours to see to: {}.", fmt::join(rest, ", ")));

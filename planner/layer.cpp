@@ -76,7 +76,7 @@ LayerQuestion step_question(const Request& request, const StepPlan& plan) {
   }
   const std::vector<LayerRun> runs = layer_runs(*request.model);
   const StepPractice& practice = practice_of(request);
-  const std::string order = plan.pipeline > 1 ? plan.order : "1f1b";
+  const Pipeline& order = plan.pipeline_order();
   LayerQuestion question{
       .step = true,
       .phases = {Phase::step},
@@ -87,16 +87,13 @@ LayerQuestion step_question(const Request& request, const StepPlan& plan) {
                .zero = plan.zero,
                .replicas = plan.data,
                .zero_group = plan.zero > 0 ? plan.zero_group : 0,
-               .pipeline = {.stages = plan.pipeline,
-                            .chunks = plan.virtual_stages,
-                            .micro_batches = static_cast<int>(plan.micro_batches)},
+               .pipeline = plan.pipeline_shape(),
                .recompute = plan.recompute,
                .expert = plan.expert,
                .to_experts = plan.to_experts,
-               .order = order,
+               .order = std::string(order.name),
                .units = units_of(*request.model, plan, practice),
-               .messages_overlap = pipelines::by_name(order, "--pipeline").overlaps &&
-                                   practice.messages_hidden.value > 0},
+               .messages_overlap = order.overlaps && practice.messages_hidden.value > 0},
       .build = request.build,
       .notes = {},
       .layers = request.model->layers};

@@ -94,7 +94,8 @@ struct Effort {
 /// What a model's layers ask of attention beside their masks.
 struct AttentionTraits {
   bool sinks = false;    // a logit of each head that takes its share of the softmax
-  bool windows = false;  // layers that see a window or a chunk only
+  bool windows = false;  // layers that see a window only
+  bool chunks = false;   // layers that see a chunk only, of which a sequence has several
   bool linear = false;   // layers of linear attention besides, which carry a state
   bool picks = false;    // an indexer picks each query's keys, among all
 };

@@ -27,7 +27,7 @@ int complexity(const StepPlan& step, const Request& request) {
   const auto count = [](bool used) { return used ? 1 : 0; };
   const SequencePlan& p = step.attention;
   return count(step.tensor > 1) + count(step.pipeline > 1) + count(step.virtual_stages > 1) +
-         count(step.order == "zero-bubble") + count(step.expert > 1) +
+         count(step.pipeline_order().cuts_backward) + count(step.expert > 1) +
          count(step.recompute.kind != Recompute::none) + count(step.zero > 1) +
          count(p.ulysses > 1) + count(p.ring > 1) + 2 * static_cast<int>(p.own.values().size()) +
          count(p.heads != HeadPolicy::divide) + count(p.rank_order != RankOrder::block) +

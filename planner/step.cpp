@@ -109,6 +109,7 @@ AttentionTraits traits_of(const Request& request) {
   return {
       .sinks = model.attention_sinks,
       .windows = model.narrow_mask.kind == MaskKind::window || model.mask.kind == MaskKind::window,
+      .chunks = model.narrow_mask.chunk > 0 && request.problem.end() > model.narrow_mask.chunk,
       .linear = model.linear.has_value(),
       .picks = model.indexer.has_value()};
 }

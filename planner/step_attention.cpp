@@ -22,8 +22,19 @@ double in_step(const std::optional<sim::Simulation>& simulation) {
 
 AttentionChoice choice_of(const Evaluation& simulated) {
   const double forward = in_step(simulated.forward);
+  const auto issue = [](const std::optional<sim::Simulation>& simulation) {
+    return simulation ? simulation->issue.count() : 0.0;
+  };
   return {.plan = simulated.candidate.plan.attention,
-          .takes = {.all = forward + in_step(simulated.backward), .forward = forward}};
+          .takes = {.all = forward + in_step(simulated.backward), .forward = forward},
+          .issue = issue(simulated.forward) + issue(simulated.backward)};
+}
+
+/// Whether the host may take longer for a step with it than the GPU. It depends on what is around
+/// attention, too, in which points of a shape differ: where GPUs have little to do it is likely.
+bool may_wait_for_host(const AttentionChoice& choice) {
+  constexpr double little = 8;  // times what the host takes
+  return choice.takes.all < little * choice.issue;
 }
 
 bool has(const std::vector<AttentionChoice>& choices, const SequencePlan& plan) {
@@ -132,6 +143,8 @@ class StepAttention::Asked {
  private:
   [[nodiscard]] Request& call() { return question_.request; }
   [[nodiscard]] AttentionChoices best();
+  /// Of legal plans, the few of fewest ops.
+  [[nodiscard]] std::vector<SequencePlan> fewest_ops();
   /// Nothing: too much.
   std::optional<AttentionChoice> simulated(const SequencePlan& plan);
   /// The same of any kind of layers; nothing: too much.
@@ -229,7 +242,37 @@ AttentionChoices StepAttention::Asked::best() {
       choices.plans.push_back(t.choice);
     }
   }
+  if (!choices.plans.empty() && may_wait_for_host(choices.plans.front())) {
+    for (const SequencePlan& plan : fewest_ops()) {
+      const auto choice = has(choices.plans, plan) ? std::nullopt : simulated(plan);
+      if (choice && choice->issue < choices.plans.front().issue) {
+        choices.plans.push_back(*choice);
+      }
+    }
+  }
   return choices;
+}
+
+std::vector<SequencePlan> StepAttention::Asked::fewest_ops() {
+  struct Few {
+    SequencePlan plan;
+    double ops = 0, bound = 0;
+  };
+  std::vector<Few> all;
+  for (SequencePlan& plan : legal_plans(call(), nullptr)) {
+    const Strategy& strategy = strategies::by_name(plan.strategy, "strategy");
+    of_.spent_ += evaluator_.ops_of_asking();
+    const double ops = evaluator_.ops_of_walk(plan, strategy);
+    const double bound = lower_bound(plan).all;
+    all.push_back({.plan = std::move(plan), .ops = ops, .bound = bound});
+  }
+  std::ranges::stable_sort(all, {}, [](const Few& f) { return std::pair(f.ops, f.bound); });
+  constexpr std::size_t few = 2;
+  std::vector<SequencePlan> fewest;
+  for (std::size_t i = 0; i < std::min(few, all.size()); ++i) {
+    fewest.push_back(std::move(all[i].plan));
+  }
+  return fewest;
 }
 
 std::vector<AttentionChoice> StepAttention::Asked::timed(const std::vector<SequencePlan>& plans) {

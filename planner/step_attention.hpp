@@ -17,6 +17,7 @@ namespace spp {
 struct AttentionChoice {
   SequencePlan plan;
   AttentionSeconds takes;
+  double issue = 0;  // seconds of the host, forward and backward
 };
 /// Those of a shape.
 struct AttentionChoices {
@@ -36,9 +37,10 @@ class StepAttention {
   [[nodiscard]] bool knows(const StepPoint& point) const {
     return choices_.contains(shape_of(point));
   }
-  /// The best of the two or three best pairs of degrees, fastest first. Those of one micro-batch
-  /// are taken for all, each with its own time. None if there are none, or too little is left to
-  /// spend. Of attention that no schedule holds (Model::indexer): all legal plans, untimed.
+  /// The best of the two or three best pairs of degrees, fastest first; behind them, where the step
+  /// waits for the host, those that ask least of it. Those of one micro-batch are taken for all,
+  /// each with its own time. None if there are none, or too little is left to spend. Of attention
+  /// that no schedule holds (Model::indexer): all legal plans, untimed.
   const AttentionChoices& choices_of(const StepPoint& point);
   /// Whether a search of the point's shape for itself, with so many ops, may find faster plans than
   /// choices_of().

@@ -148,7 +148,7 @@ void StepBounds::bound_time(StepPoint& point, const StepPlan& plan, const Layers
     }
     // Gradients move beside the last micro-batch's backward, in orders that put others there
     // beside all of them.
-    const double beside = hidden * (point.order == "1f1b" ? 1 : micro_batches);
+    const double beside = hidden * (point.order->ends_with_backward ? 1 : micro_batches);
     work.around += end.reduction[static_cast<std::size_t>(rank)] - beside * once.backward;
     work.calls -= beside * once.calls;
     work.forwards += beside * once.calls;
@@ -184,7 +184,7 @@ StepBounds::PassesOfRank StepBounds::passes_of(const StepPoint& point, const Lay
 double StepBounds::pass_of_chunk(const StepPoint& point, const LayersCost& cost) const {
   const double layers = std::max<double>(
       0, real_of((model_.layers - 1) / (std::int64_t{point.pipeline} * point.virtual_stages)));
-  return layers * (point.order == "zero-bubble" || !train_
+  return layers * (point.order->cuts_backward || !train_
                        ? cost.layer_forward
                        : cost.layer_both.at(static_cast<std::size_t>(point.recompute)));
 }
@@ -251,12 +251,14 @@ StepBounds::RankBytes StepBounds::bytes_of_rank(const StepPoint& point, const La
 }
 
 double StepBounds::in_flight(const StepPoint& point, int rank, bool ends) const {
-  const double all = real_of(point.micro_batches);
   if (const double room = evaluator_.practice().stage_buffers.value;
       room > 0 && point.pipeline > 1 && !ends) {
     return room * point.pipeline;
   }
-  return point.order == "gpipe" ? all : std::min<double>(point.pipeline - rank, all);
+  const PipelineShape shape{.stages = point.pipeline,
+                            .chunks = point.virtual_stages,
+                            .micro_batches = static_cast<int>(point.micro_batches)};
+  return point.order->in_flight(shape, rank);
 }
 
 double StepBounds::states_of(const StepPoint& point, const StepPlan& plan, int zero,

@@ -61,7 +61,7 @@ StepPlan around(const Request& request) {
   plan.expert_tensor = given.expert_tensor.value_or(usual_expert_tensor(request, plan));
   plan.to_experts = dispatchers_of(request).front();
   plan.virtual_stages = given.virtual_stages.value_or(1);
-  plan.order = given.order.value_or(plan.virtual_stages > 1 ? "interleaved" : "1f1b");
+  plan.order = given.order.value_or(std::string(pipelines::usual(plan.virtual_stages).name));
   plan.guided = given.guidance != Guidance::none;
   plan.micro_batch =
       plan.guided ? given.guided_batch(plan.data) : prompts_at_once(request, plan.pipeline);

@@ -10,6 +10,7 @@
 #include "step/stages.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <set>
 
@@ -98,8 +99,8 @@ class Space {
     return request_.framework == nullptr || request_.framework->axes.*axis;
   }
 
-  [[nodiscard]] bool has_order(std::string_view order) const {
-    return request_.framework == nullptr || request_.framework->axes.has_order(order);
+  [[nodiscard]] bool has_order(const Pipeline& order) const {
+    return request_.framework == nullptr || request_.framework->axes.has_order(order.name);
   }
 
   /// Models are cut into stages also where one sequence passes them alone: each stage has fewer
@@ -215,7 +216,7 @@ class Space {
   void orders_of(StepPoint point) {
     for (const int chunks : virtual_stages(point)) {
       point.virtual_stages = chunks;
-      for (const std::string_view order : orders(point)) {
+      for (const Pipeline* order : orders(point)) {
         point.order = order;
         const StepPlan plan = plan_around_attention(request_, point, 0);
         if (const WhyNot rule = why_not(model_, plan); !rule.legal()) {
@@ -231,9 +232,10 @@ class Space {
       return {*request_.step.virtual_stages};
     }
     std::vector<int> result{1};
-    const bool may = train_ && point.pipeline > 1 && point.micro_batches % point.pipeline == 0 &&
-                     has_order("interleaved") &&
-                     (!request_.step.order || *request_.step.order == "interleaved");
+    const bool may =
+        train_ && point.pipeline > 1 && point.micro_batches % point.pipeline == 0 &&
+        has_order(pipelines::usual(2)) &&
+        (!request_.step.order || pipelines::by_name(*request_.step.order, "--pipeline").chunks);
     if (may && model_.predict_layers > 0) {  // laid out by hand
       for (int v = 2; can_stage(model_, std::int64_t{point.pipeline} * v, StepKind::train) &&
                       v <= most_by_hand;
@@ -250,20 +252,16 @@ class Space {
     }
     return result;
   }
-  [[nodiscard]] std::vector<std::string_view> orders(const StepPoint& point) const {
-    if (point.pipeline == 1) {
-      return {"1f1b"};
+  [[nodiscard]] std::vector<const Pipeline*> orders(const StepPoint& point) const {
+    if (point.pipeline > 1 && request_.step.order) {
+      return {&pipelines::by_name(*request_.step.order, "--pipeline")};
     }
-    if (request_.step.order) {
-      return {pipelines::by_name(*request_.step.order, "--pipeline").name};
-    }
-    if (point.virtual_stages > 1) {
-      return {"interleaved"};
-    }
-    // 1F1B holds less than GPipe at the same time; a cut backward is not everywhere.
-    std::vector<std::string_view> result{"1f1b"};
-    if (has_order("zero-bubble")) {
-      result.emplace_back("zero-bubble");
+    const Pipeline& usual = pipelines::usual(point.virtual_stages);
+    std::vector<const Pipeline*> result{&usual};
+    if (point.pipeline > 1) {
+      std::ranges::copy_if(pipelines::all(), std::back_inserter(result), [&](const Pipeline* p) {
+        return p != &usual && p->chunks == usual.chunks && !p->dominated && has_order(*p);
+      });
     }
     return result;
   }
@@ -291,9 +289,12 @@ class Space {
     }
   }
   /// Another way to experts is faster, whatever it asks of the host, and needs no more memory:
-  /// around attention, which is the same.
+  /// around attention, which is the same. By bounds: where memory decides nothing is left out.
   [[nodiscard]] bool loses(const StepPoint& point, StepPlan plan,
                            const StepBounds::Around& around) {
+    if (request_.objective == Objective::memory) {
+      return false;
+    }
     const std::span<const Dispatcher> others = ways(point);
     return std::ranges::any_of(others, [&](Dispatcher way) {
       if (way == point.to_experts) {
@@ -422,7 +423,7 @@ StepPlan plan_of(const Request& request, const StepPoint& point, const SequenceP
           .to_experts = point.to_experts,
           .pipeline = point.pipeline,
           .virtual_stages = point.virtual_stages,
-          .order = std::string(point.order),
+          .order = std::string(point.order->name),
           .micro_batch = point.micro_batch,
           .micro_batches = point.micro_batches,
           .zero = zero,

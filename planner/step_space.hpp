@@ -38,7 +38,7 @@ struct StepPoint {
   bool sends_to_experts = false;
   Dispatcher to_experts = Dispatcher::all_to_all;  // where it sends
   std::int64_t micro_batch = 1, micro_batches = 1;
-  std::string_view order = "1f1b";
+  const Pipeline* order = &pipelines::usual(1);
   Recompute recompute = Recompute::none;
   RankWork mean, most;         // of all ranks, and of the one with most
   RankWork reduced;            // of the one that is last with its gradients

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/file.hpp"
+#include "base/hash.hpp"
 #include "base/parse.hpp"
 #include "regress/corpus_point.hpp"
 
@@ -109,7 +110,7 @@ void expect_accepted(const Gate& gate, const JsonView& history) {
 std::string percent(double fraction) { return fmt::format("{:.2f} %", 100 * fraction); }
 
 struct Change {
-  double by = 0;         // relative; infinite of a prediction that appeared or went
+  double by = 0;         // relative; infinite of a prediction that appeared, went, or is no number
   bool flipped = false;  // out of memory or not
   /// The worst of a file is what is told of it.
   friend bool operator<(const Change& a, const Change& b) {
@@ -120,7 +121,8 @@ struct Change {
 
 double change_of(const std::optional<double>& was, const std::optional<double>& is) {
   if (was && is) {
-    return *was == *is ? 0 : std::abs(*is / *was - 1);
+    const double by = *was == *is ? 0 : std::abs(*is / *was - 1);
+    return std::isnan(by) ? INFINITY : by;
   }
   return was || is ? INFINITY : 0;
 }
@@ -153,11 +155,9 @@ bool judges_family(const Asked& asked, std::string_view family) {
 }  // namespace
 
 std::string digest(const std::filesystem::path& file) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : read_text_file(file)) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  }
-  return fmt::format("{:016x}", hash);
+  Hash hash;
+  hash.add(read_text_file(file));
+  return fmt::format("{:016x}", hash.value());
 }
 
 Gate read_gate(const std::filesystem::path& file) {

@@ -198,7 +198,7 @@ class PointReader {
                           : could && practice_.interleaves.value > 0
                               ? static_cast<int>(layers / plan.pipeline)
                               : 1;
-    plan.order = plan.virtual_stages > 1 ? "interleaved" : "1f1b";
+    plan.order = pipelines::usual(plan.virtual_stages).name;
     if (!p_.vp && plan.virtual_stages > 1) {
       assume("vp", stated > 0 ? fmt::format("{}, the stack's default", stated)
                               : "one layer a virtual stage");

@@ -86,6 +86,9 @@ class Executor {
       }
     }
     result_.elapsed = now();
+    if (options_.timeline) {
+      tell_waits(program_, result_.timeline.events);
+    }
     return std::move(result_);
   }
 

@@ -3,6 +3,8 @@
 #include "base/error.hpp"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 namespace spp::runtime {
 
@@ -22,8 +24,32 @@ TimelineEvent event_of(const Schedule& schedule, const StoredProgram& program, s
           .end = end,
           .bytes = bytes.value(),
           .flops = kernel != nullptr ? kernel_flops(*kernel, shapes).value() : 0,
-          .waited_for = stored.waits.empty() ? -1 : stored.waits.back(),
+          .waited_for = -1,
           .waited_for_rank = Rank()};
+}
+
+void tell_waits(const StoredProgram& program, std::vector<TimelineEvent>& events) {
+  std::vector<Seconds> ends(program.ops.size());
+  for (const TimelineEvent& event : events) {
+    ends[static_cast<std::size_t>(event.op)] = event.end;
+  }
+  std::vector<std::int32_t> before(program.ops.size(), -1);  // on the same stream
+  std::map<StreamId, std::int32_t> last;
+  for (std::size_t op = 0; op < program.ops.size(); ++op) {
+    const auto [at, first] =
+        last.try_emplace(program.ops[op].op.stream, static_cast<std::int32_t>(op));
+    before[op] = first ? -1 : std::exchange(at->second, static_cast<std::int32_t>(op));
+  }
+  for (TimelineEvent& event : events) {
+    const auto op = static_cast<std::size_t>(event.op);
+    Seconds latest = before[op] < 0 ? Seconds(0) : ends[static_cast<std::size_t>(before[op])];
+    for (const std::int32_t wait : program.ops[op].waits) {
+      if (const Seconds end = ends[static_cast<std::size_t>(wait)]; end > latest) {
+        latest = end;
+        event.waited_for = wait;
+      }
+    }
+  }
 }
 
 std::vector<Rank> peers_of(const OpBody& body, Rank self) {

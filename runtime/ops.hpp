@@ -34,9 +34,12 @@
 
 namespace spp::runtime {
 
-/// The event of op `index`, with its bytes and FLOPs. Times as measured by the executor.
+/// The event of op `index`, with its bytes and FLOPs. Times as measured by the executor. What it
+/// waited for is told when all have ended (tell_waits).
 TimelineEvent event_of(const Schedule& schedule, const StoredProgram& program, std::int32_t index,
                        Seconds begin, Seconds end);
+/// Of the events of all ops of a rank: which op's end let each begin.
+void tell_waits(const StoredProgram& program, std::vector<TimelineEvent>& events);
 
 /// BackendError if a transfer has sent other bytes than the schedule says.
 void expect_sent(const Transfer& transfer, const Shapes& shapes, Bytes sent);

@@ -94,6 +94,7 @@ AllReduceCost scatter_gather(Bytes bytes, const RankGroup& group, const Placemen
                              .front()
                              .latency.value;
   return {.time = std::max({scatter + gather - launch, scatter, gather}),
+          .twice = true,
           .algorithm = "scatter, gather"};
 }
 
@@ -112,7 +113,8 @@ AllReduceCost faster(AllReduceCost a, AllReduceCost b) { return b.time < a.time 
 /// Where the links have constants of their own.
 AllReduceCost in_node(Bytes bytes, int ranks, const Cluster& cluster,
                       const AllReduceOptions& options) {
-  AllReduceCost best{.time = ring_inside(bytes, ranks, cluster), .algorithm = "ring"};
+  AllReduceCost best{
+      .time = ring_inside(bytes, ranks, cluster), .twice = true, .algorithm = "ring"};
   if (const auto nvls = switches(ranks, cluster, options)) {
     const double size = bytes.as_double();
     const double fill = std::min(nvls_chunk * ranks, size);
@@ -211,7 +213,9 @@ AllReduceCost across_nodes(Bytes bytes, int ranks, const Nodes& nodes, const Clu
                                     .algorithm = "nvls tree"};
     return size >= nvls_tree_from ? by_switches : faster(by_tree, by_switches);
   }
-  return faster(by_tree, {.time = ring(size, ranks, *across, nodes, node), .algorithm = "ring"});
+  return faster(
+      by_tree,
+      {.time = ring(size, ranks, *across, nodes, node), .twice = true, .algorithm = "ring"});
 }
 
 }  // namespace
@@ -219,7 +223,7 @@ AllReduceCost across_nodes(Bytes bytes, int ranks, const Nodes& nodes, const Clu
 AllReduceCost all_reduce_cost(Bytes bytes, const RankGroup& group, const Placement& placement,
                               const AllReduceOptions& options) {
   if (group.size < 2 || bytes.value() <= 0) {
-    return {.time = Seconds(0), .algorithm = "ring"};
+    return {.time = Seconds(0), .twice = true, .algorithm = "ring"};
   }
   std::vector<int> nodes;
   for (int i = 0; i < group.size; ++i) {
@@ -241,9 +245,8 @@ AllReduceCost all_reduce_cost(Bytes bytes, const RankGroup& group, const Placeme
       across_nodes(bytes, group.size, nodes_of(group.size, static_cast<int>(nodes.size()), cluster),
                    cluster, options);
   // Trees and switches pass at least one leaf's sum out and the whole one in.
-  const bool twice = cost.algorithm == "ring";
   const Bytes passed(
-      std::llround(twice ? sent_in_ring(bytes.as_double(), group.size) : bytes.as_double()));
+      std::llround(cost.twice ? sent_in_ring(bytes.as_double(), group.size) : bytes.as_double()));
   const Rank self = group.rank(0);
   cost.time =
       std::max({cost.time, leaf_time(CommKind::all_reduce, group, self, passed, placement),

@@ -38,6 +38,7 @@ struct AllReduceOptions {
 
 struct AllReduceCost {
   Seconds time{};
+  bool twice = false;          // what a rank has goes round twice, as in a ring; else about once
   std::string_view algorithm;  // "ring", "tree", "nvls", "nvls tree", "scatter, gather"
 };
 

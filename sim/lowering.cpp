@@ -209,8 +209,7 @@ void lower_all_reduce(const Collective& op, const Shapes& shapes, const Placemen
   }
   const AllReduceCost cost = all_reduce_cost(buffer, op.group, placement);
   const double latency = all_reduce_cost(Bytes(1), op.group, placement).time.count();
-  const bool twice = cost.algorithm == "ring" || cost.algorithm == "scatter, gather";
-  const double scale = twice ? 1 : std::min(1.0, buffer.as_double() / sent);
+  const double scale = cost.twice ? 1 : std::min(1.0, buffer.as_double() / sent);
   const double flowing = std::max(cost.time.count() - latency, 1e-3 * cost.time.count());
   out.algorithm = cost.algorithm;
   for (Traffic& flow : out.flows) {

@@ -26,14 +26,16 @@ struct LayerCost {
   WeightTimes moves;  // of its weights; gathers of a sharded step alone
 };
 
-/// Bytes a second between a GPU and its host's memory, one way: its own link's, or of PCI Express
-/// x16 what large copies reach (12.8 of 15.8 GB/s, doubled by generation).
+/// Bytes a second between a GPU and its host's memory, one way: its own link's, or of a PCI Express
+/// slot what large copies reach (12.8 of the 15.75 GB/s of generation 3); of none that is known, a
+/// slot of generation 4.
 double host_rate(const GpuSpec& gpu) {
   if (gpu.host_link) {
     return gpu.host_link->value.value();
   }
-  const int generation = gpu.pcie.starts_with("pcie") ? gpu.pcie.back() - '0' : 4;
-  return 12.8e9 * std::pow(2, generation - 3);
+  constexpr double reached = 12.8 / 15.75;
+  constexpr double usual = 31.5e9;
+  return reached * (gpu.slot.value() > 0 ? gpu.slot.value() : usual);
 }
 
 class StepClock {
@@ -46,10 +48,8 @@ class StepClock {
         crowd_(request_.cluster->ranks_per_core()),
         host_rate_(host_rate(request_.cluster->machine().gpu)),
         local_(local_tokens(request_, plan, seq)),
-        shape_{.stages = plan.pipeline,
-               .chunks = plan.virtual_stages,
-               .micro_batches = static_cast<int>(plan.micro_batches)},
-        order_(pipelines::by_name(plan.pipeline > 1 ? plan.order : "1f1b", "pipeline")),
+        shape_(plan.pipeline_shape()),
+        order_(plan.pipeline_order()),
         stages_(common.stages(plan)) {
     const ModelLayers& layers = common.layers(plan.to_experts);
     ensure(attention.size() == layers.runs.size(), "an attention cost for each kind of layer");

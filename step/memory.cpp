@@ -246,12 +246,7 @@ class StepMemory {
   }
 
   [[nodiscard]] double most_in_flight(int rank, std::span<const HeldByChunk> held) const {
-    const PipelineShape shape{.stages = plan_.pipeline,
-                              .chunks = plan_.virtual_stages,
-                              .micro_batches = static_cast<int>(plan_.micro_batches)};
-    const Pipeline& order =
-        pipelines::by_name(plan_.pipeline > 1 ? plan_.order : "1f1b", "pipeline");
-    return most_held(order, shape, rank, held);
+    return most_held(plan_.pipeline_order(), plan_.pipeline_shape(), rank, held);
   }
 
   [[nodiscard]] ParameterBytes parameter_bytes(const HeldWeights& held) const {

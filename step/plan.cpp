@@ -95,11 +95,7 @@ WhyNot pipeline_rule(const Model& model, const StepPlan& plan) {
   if (plan.micro_batches > most) {
     return {"batch", fmt::format("{} micro-batches are more than {}", plan.micro_batches, most)};
   }
-  const PipelineShape shape{.stages = plan.pipeline,
-                            .chunks = plan.virtual_stages,
-                            .micro_batches = static_cast<int>(plan.micro_batches)};
-  const Pipeline& pipeline = pipelines::by_name(plan.order, "--pipeline");
-  std::string reason = why_not(pipeline, shape);
+  std::string reason = why_not(plan.pipeline_order(), plan.pipeline_shape());
   return reason.empty() ? WhyNot{} : WhyNot{"pipeline", std::move(reason)};
 }
 

@@ -8,6 +8,7 @@
 
 #include "machine/gemm_format.hpp"
 #include "parallel/attention/plan.hpp"
+#include "parallel/pipeline/pipeline.hpp"
 #include "transformer/layer_kernels.hpp"
 #include "transformer/model.hpp"
 
@@ -68,6 +69,15 @@ struct StepPlan {
     return shards() > 1 || (model.experts.count > 0 && expert_replicas() > 1);
   }
   [[nodiscard]] int world() const { return stage_ranks() * pipeline; }
+  [[nodiscard]] PipelineShape pipeline_shape() const {
+    return {.stages = pipeline,
+            .chunks = virtual_stages,
+            .micro_batches = static_cast<int>(micro_batches)};
+  }
+  /// `order`; of one stage the usual one. InputError if there is none of that name.
+  [[nodiscard]] const Pipeline& pipeline_order() const {
+    return pipeline > 1 ? pipelines::by_name(order, "--pipeline") : pipelines::usual(1);
+  }
   [[nodiscard]] std::int64_t global_batch() const { return data * micro_batch * micro_batches; }
   [[nodiscard]] LayerSplit split() const {
     return {.tensor = tensor,

@@ -20,7 +20,10 @@ namespace spp::cli::commands {
 namespace {
 
 std::string billions(std::int64_t parameters) {
-  return parameters > 0 ? fmt::format("{:.3g} B", static_cast<double>(parameters) / 1e9) : "";
+  const double billion = static_cast<double>(parameters) / 1e9;
+  return parameters > 0
+             ? fmt::format(fmt::runtime(billion < 1000 ? "{:.3g} B" : "{:.0f} B"), billion)
+             : "";
 }
 
 Json to_json(const Model& m) {

@@ -226,37 +226,55 @@ Json result_document(const std::vector<Judged>& judged,
   return doc;
 }
 
-std::vector<std::string> row(const std::string& name, const regress::Score& s) {
+/// `memory`: with the columns of memory.
+std::vector<std::string> row(const std::string& name, const regress::Score& s, bool memory) {
   const auto percent = [](const std::optional<double>& x, bool sign = false) {
     return !x ? std::string("-") : fmt::format(fmt::runtime(sign ? "{:+.1f}" : "{:.1f}"), 100 * *x);
   };
-  return {name,
-          fmt::format("{}", s.n),
-          fmt::format("{}", s.missing),
-          percent(s.median),
-          percent(s.mape),
-          percent(s.bias, true),
-          percent(s.coverage),
-          fmt::format("{}", s.choices),
-          percent(s.regret_mean),
-          percent(s.regret_max),
-          s.tau ? fmt::format("{:.2f}", *s.tau) : "-"};
+  std::vector<std::string> cells{name,
+                                 fmt::format("{}", s.n),
+                                 fmt::format("{}", s.missing),
+                                 percent(s.median),
+                                 percent(s.mape),
+                                 percent(s.bias, true),
+                                 percent(s.coverage),
+                                 fmt::format("{}", s.choices),
+                                 percent(s.regret_mean),
+                                 percent(s.regret_max),
+                                 s.tau ? fmt::format("{:.2f}", *s.tau) : "-"};
+  if (memory) {
+    cells.push_back(percent(s.memory_error));
+    cells.push_back(percent(s.memory_bias, true));
+    cells.push_back(percent(s.oom_accuracy));
+  }
+  return cells;
+}
+
+bool tells_memory(const Judged& j) {
+  return j.file && (j.score.memory_error || j.score.oom_accuracy);
 }
 
 std::string result_table(const std::vector<Judged>& judged,
                          const std::map<std::string, regress::Score>& figures, const Style& style) {
+  const bool memory = std::ranges::any_of(judged, tells_memory);
   Table table;
-  table.right = std::vector<bool>(11, true);
-  table.right[0] = false;
   table.rows.push_back({"file", "n", "missing", "median %", "MAPE %", "bias %", "in interval %",
                         "choices", "regret %", "max %", "tau"});
+  if (memory) {
+    for (const char* column : {"memory %", "memory bias %", "OOM right %"}) {
+      table.rows.front().emplace_back(column);
+    }
+  }
+  table.right = std::vector<bool>(table.rows.front().size(), true);
+  table.right[0] = false;
   for (const Judged& j : judged) {
     if (j.file) {
-      table.rows.push_back(row(j.file->name, j.score));
+      table.rows.push_back(row(j.file->name, j.score, memory));
     }
   }
   for (const auto& [family, score] : figures) {
-    table.rows.push_back(row(family == "overall" ? "all files" : "all of " + family, score));
+    table.rows.push_back(
+        row(family == "overall" ? "all files" : "all of " + family, score, memory));
   }
   std::string text;
   for (const std::string& line : table.lines()) {
@@ -321,17 +339,17 @@ void regress_command(const Arguments& arguments, Output& output) {
   }
   output.result(doc,
                 [&](const Style& style) { return result_table(judge.judged(), figures, style); });
-  std::string first_refused;
+  bool refused = false;
   for (const Judged& j : judge.judged()) {
     if (!j.refused.empty()) {
-      (first_refused.empty() ? first_refused = j.refused : "");
+      refused = true;
       complain(j.refused);
     }
   }
   for (const std::string& failure : failed) {
     complain(failure);
   }
-  if (!first_refused.empty()) {
+  if (refused) {
     throw Refusal(ExitCode::usage, "files with errors were left out; the others are scored");
   }
   if (!failed.empty()) {

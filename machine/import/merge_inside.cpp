@@ -1,13 +1,14 @@
 // Links inside a node, from the ways between its GPUs. One decision, hence one file.
 //
 //   every pair has NVLinks, more than a GPU has for each   switches: NVLink at all of a GPU's links
-//   every pair has NVLinks of its own                      a mesh: one peer is reached over its
-//   share NVLinks join all, but not every pair                   a mesh with holes: wide intervals
+//   every pair has NVLinks of its own                      a mesh, a share of them to each peer
+//   NVLinks join all, but not every pair                   a mesh with holes: wide intervals
 //   NVLinks join some, or none                             PCIe, by sockets and switches
 #include "base/error.hpp"
 #include "machine/import/draft.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <set>
 
@@ -165,8 +166,8 @@ void put_nvlink(Draft& d, const Nvlinks& n) {
     d.document.put_intra(base, "nvlink");
     put_rate(d, rate, d.catalog.transport(base, source), source);
     d.assume("intra",
-             switched ? fmt::format("switches join the GPUs: NV{} to each of {} is more "
-                                    "than {} links of a GPU",
+             switched ? fmt::format("switches join the GPUs: NV{} to each of {} are more in all "
+                                    "than the {} links of a GPU",
                                     n.least, peers, has)
                       : fmt::format("a pair with {} NVLinks", n.most),
              source);
@@ -302,7 +303,7 @@ int gpus_per_switch(Draft& d, int per_socket) {
   return 1;
 }
 
-/// Which description of PCIe, and at which part of 16 lanes.
+/// Which description of PCIe.
 std::string pcie_transport(Draft& d) {
   const TransportSpec own = d.catalog.transport(d.gpu.intra, "gpu");
   std::string name = own.medium == "pcie" ? own.name : d.gpu.pcie;
@@ -311,7 +312,7 @@ std::string pcie_transport(Draft& d) {
                      fmt::format("shows PCIe between GPUs, which {} has not", d.gpu.name));
   }
   const bool bounced = name.ends_with("-shm");
-  for (const PeerAccess& peers : d.facts.peers) {
+  for (const PeerAccess& peers : d.facts.peers) {  // where some pairs cannot, whoever says so
     if (peers.cannot > 0) {
       const std::string shm = bounced ? name : name + "-shm";
       const bool known = knows(d.catalog, shm);
@@ -323,9 +324,9 @@ std::string pcie_transport(Draft& d) {
                to_string(peers.place));
       return known ? shm : name;
     }
-    if (peers.can > 0) {
-      return d.gpu.pcie;
-    }
+  }
+  if (std::ranges::any_of(d.facts.peers, [](const PeerAccess& peers) { return peers.can > 0; })) {
+    return d.gpu.pcie.empty() ? name : d.gpu.pcie;
   }
   if (bounced) {
     d.assume("intra.transport",
@@ -337,27 +338,43 @@ std::string pcie_transport(Draft& d) {
   return name;
 }
 
-/// What slots and GPUs reach of it: the description's name, which may be an older one's.
-std::string put_pcie_rate(Draft& d, std::string name, double& lanes) {
+/// Generation of a description's PCIe: "pcie4-switch" is of 4. 0: it says none.
+int pcie_generation_of(std::string_view name) {
+  constexpr std::string_view pcie = "pcie";
+  return name.starts_with(pcie) && name.size() > pcie.size() ? name[pcie.size()] - '0' : 0;
+}
+/// The same of another.
+std::string of_generation(std::string name, int generation) {
+  constexpr std::string_view pcie = "pcie";
+  return name.replace(pcie.size(), 1, fmt::format("{}", generation));
+}
+
+/// What slots and GPUs reach of it: the description's name, which may be an older one's, and the
+/// part of its rate.
+std::string put_pcie_rate(Draft& d, std::string name, double& part) {
   for (const GpuFact& fact : d.facts.gpus) {
-    const std::string older = fmt::format("pcie{}", fact.pcie_generation);
-    if (fact.pcie_generation > 0 && name.starts_with("pcie") && older < name.substr(0, 5) &&
-        knows(d.catalog, older)) {
-      d.assume("intra.transport", fmt::format("{}: what slot and GPU reach", older),
+    const int generation = fact.pcie_generation;
+    const bool older = generation > 0 && generation < pcie_generation_of(name);
+    if (older && knows(d.catalog, of_generation(name, generation))) {
+      name = of_generation(name, generation);
+      d.assume("intra.transport", fmt::format("{}: what slot and GPU reach", name),
                to_string(fact.place));
-      name = older;
     }
-    if (fact.pcie_width > 0 && fact.pcie_width < 16 && fact.pcie_width / 16.0 < lanes) {
-      lanes = fact.pcie_width / 16.0;
-      d.assume("intra.rate", fmt::format("of {} lanes of 16", fact.pcie_width),
+    const int short_of = generation > 0 ? std::max(0, pcie_generation_of(name) - generation) : 0;
+    const int lanes = fact.pcie_width > 0 ? std::min(fact.pcie_width, 16) : 16;
+    if (const double reached = std::pow(0.5, short_of) * lanes / 16; reached < part) {
+      part = reached;
+      d.assume("intra.rate",
+               fmt::format("of {} lanes of 16{}", lanes,
+                           short_of > 0 ? fmt::format(", of generation {}", generation) : ""),
                to_string(fact.place));
     }
   }
   d.document.put_intra(name, "pcie");
-  if (lanes < 1) {
+  if (part < 1) {
     const TransportSpec transport = d.catalog.transport(name, "intra");
     d.document.put_intra_rate(
-        d.numbers.quantity(transport.rate->value.value() * lanes / 1e9, "GB/s", d.files(), 0.1));
+        d.numbers.quantity(transport.rate->value.value() * part / 1e9, "GB/s", d.files(), 0.1));
   }
   return name;
 }
@@ -388,8 +405,8 @@ void put_pcie(Draft& d, const std::string& best) {
   const int sockets = sockets_of(d);
   const int per_socket = d.gpus / sockets;
   const int per_switch = gpus_per_switch(d, per_socket);
-  double lanes = 1;
-  const std::string name = put_pcie_rate(d, best, lanes);
+  double part = 1;
+  const std::string name = put_pcie_rate(d, best, part);
   const TransportSpec transport = d.catalog.transport(name, "intra");
   tell_unmeasured(d);
   d.document.put_sockets(d.numbers.counted(
@@ -398,7 +415,7 @@ void put_pcie(Draft& d, const std::string& best) {
   const double spread = is_all_to_all_timed(d) ? 0.2 : 0.5;  // what all of them pass is measured
   const double slots = per_switch > 1 ? std::min(1.5, 0.8 * per_socket / per_switch) : 1.5;
   d.document.put_host_bridge(d.numbers.assumed(
-      transport.rate->value.value() * lanes * slots / 1e9, "GB/s",
+      transport.rate->value.value() * part * slots / 1e9, "GB/s",
       per_switch > 1 ? "uplinks of the PCIe switches of a socket, 0.8 of a slot each"
                      : "1.5 slots a socket, as four concurrent ring hops show (arXiv:2405.07719)",
       spread));

@@ -2,8 +2,8 @@
 // cut off the pairs that nobody shows are
 //
 //   as all that are shown          if these are alike, and NVLink
-//   as the same pair elsewhere     if blocks of as many GPUs are alike in it, such as two on a
-//   switch not known                      else: no NVLink, and no switch, is counted between them
+//   as the same pair elsewhere     if blocks of as many GPUs are alike in it
+//   not known                      else: no NVLink, and no switch, is counted between them
 #include "base/error.hpp"
 #include "machine/import/draft.hpp"
 

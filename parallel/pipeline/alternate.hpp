@@ -2,7 +2,16 @@
 // in turns, then the backwards that are left.
 #pragma once
 
+#include "parallel/pipeline/pipeline.hpp"
+
+#include <algorithm>
+
 namespace spp {
+
+/// A rank has begun as many micro-batches as there are stages behind it, and its own.
+inline int in_flight_in_turns(const PipelineShape& shape, int rank) {
+  return std::min(shape.stages - rank, shape.micro_batches);
+}
 
 /// `forward(i)` and `backward(i)` append the i-th of `all`, i rising, of which `warm_up` forwards
 /// come first.

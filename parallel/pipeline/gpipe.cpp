@@ -25,6 +25,8 @@ extern const Pipeline gpipe{
     .name = "gpipe",
     .title = "all forwards, then all backwards",
     .paper = "arXiv:1811.06965",
+    .dominated = true,
+    .in_flight = [](const PipelineShape& shape, int /*rank*/) { return shape.micro_batches; },
     .why_not = legal,
     .order = order,
 };

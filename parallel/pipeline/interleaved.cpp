@@ -29,9 +29,9 @@ std::string legal(const PipelineShape& shape) {
 }
 
 /// The forwards of a rank one after the other (the backwards, with the chunks reversed).
-class Turns {
+class ChunksInTurn {
  public:
-  Turns(const PipelineShape& shape, StageWork work) : shape_(shape), work_(work) {}
+  ChunksInTurn(const PipelineShape& shape, StageWork work) : shape_(shape), work_(work) {}
   StageOp next() {
     const StageOp op{.work = work_,
                      .micro_batch = group_ + in_group_,
@@ -60,8 +60,8 @@ std::vector<StageOp> order(const PipelineShape& shape, int rank) {
       std::min(all, 2 * (shape.stages - 1 - rank) + (shape.chunks - 1) * shape.stages);
   std::vector<StageOp> ops;
   ops.reserve(2 * static_cast<std::size_t>(all));
-  Turns forwards(shape, StageWork::forward);
-  Turns backwards(shape, StageWork::backward);
+  ChunksInTurn forwards(shape, StageWork::forward);
+  ChunksInTurn backwards(shape, StageWork::backward);
   alternate(
       all, warm_up, [&](int /*i*/) { ops.push_back(forwards.next()); },
       [&](int /*i*/) { ops.push_back(backwards.next()); });
@@ -77,6 +77,7 @@ extern const Pipeline interleaved{
     .chunks = true,
     .overlaps = true,  // overlap_p2p_communication
     .repeats = true,
+    .in_flight = in_flight_in_turns,
     .why_not = legal,
     .order = order,
 };

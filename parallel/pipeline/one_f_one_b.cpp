@@ -30,6 +30,8 @@ extern const Pipeline one_f_one_b{
     .title = "one forward, one backward",
     .paper = "arXiv:2104.04473",
     .repeats = true,
+    .ends_with_backward = true,
+    .in_flight = in_flight_in_turns,
     .why_not = legal,
     .order = order,
 };

@@ -3,6 +3,8 @@
 #include "base/error.hpp"
 #include "base/suggest.hpp"
 
+#include <algorithm>
+
 namespace spp {
 
 std::string_view to_string(StageWork work) {
@@ -27,6 +29,13 @@ std::string to_string(const StageOp& op, int chunks) {
     text += fmt::format(".{}", op.chunk);
   }
   return text;
+}
+
+const Pipeline& pipelines::usual(int chunks) {
+  const auto found = std::ranges::find_if(
+      all(), [&](const Pipeline* p) { return p->chunks == (chunks > 1) && !p->dominated; });
+  ensure(found != all().end(), "no usual order of a pipeline");
+  return **found;
 }
 
 std::string why_not(const Pipeline& pipeline, const PipelineShape& shape) {

@@ -3,8 +3,8 @@
 //
 // A model is cut into p v virtual stages (chunks of layers); rank r of p holds the virtual stages
 // r, p + r, 2p + r, … (Narayanan et al., arXiv:2104.04473, section 2.2). Every micro-batch passes
-// all of them forward, then all of them backward. What an order has to keep is proven (proof.hpp),
-// what it costs follows from walking it with times (walk.hpp).
+// all of them forward, then all of them backward. What an order has to keep is proven,
+// what it costs follows from walking it with times (both walk.hpp).
 #pragma once
 
 #include <cstdint>
@@ -48,6 +48,13 @@ struct Pipeline {
   /// Behind a warm-up of at most 2p micro-batches a rank does the same for every next p, until its
   /// forwards end; no op needs what another gave more than 2p micro-batches before.
   bool repeats = false;
+  bool cuts_backward = false;  // into its two halves
+  /// A rank's last backward is behind all others: what it gives is reduced beside it alone.
+  bool ends_with_backward = false;
+  /// Another order takes as long and holds less: it is searched only if asked for.
+  bool dominated = false;
+  /// Micro-batches of which a rank holds activations at once, at least.
+  int (*in_flight)(const PipelineShape&, int rank);
   /// What only this order demands; "" if legal.
   std::string (*why_not)(const PipelineShape&);
   /// All of a rank's work, first to last.
@@ -62,6 +69,9 @@ namespace pipelines {
 std::span<const Pipeline* const> all();
 /// By name; unknown names are an InputError(where) with "did you mean".
 const Pipeline& by_name(std::string_view name, std::string_view where);
+/// What is run where nobody asks for another, with so many chunks a rank; of one stage, which
+/// works on its micro-batches one after the other, too.
+const Pipeline& usual(int chunks);
 }  // namespace pipelines
 
 }  // namespace spp

@@ -42,6 +42,8 @@ extern const Pipeline zero_bubble{
     .paper = "arXiv:2401.10241",
     .overlaps = true,  // torch.distributed.pipelining waits for what it sent at the end
     .repeats = true,
+    .cuts_backward = true,
+    .in_flight = in_flight_in_turns,
     .why_not = legal,
     .order = order,
 };

@@ -10,12 +10,14 @@
 #include "runtime/host_engine.hpp"
 #include "runtime/trial/layer_check.hpp"
 #include "runtime/trial/redistribute.hpp"
+#include "samples/statistics.hpp"
 #include "schedule/text.hpp"
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <set>
@@ -470,12 +472,9 @@ Seconds percentile_95(std::vector<Seconds> samples) {
 }
 
 double relative_spread(const std::vector<Seconds>& samples) {
-  const Seconds middle = median_of(samples);
-  std::vector<Seconds> deviations;
-  for (const Seconds s : samples) {
-    deviations.emplace_back(std::abs((s - middle).count()));
-  }
-  return middle.count() > 0 ? median_of(deviations) / middle : 0;
+  std::vector<double> seconds;
+  std::ranges::transform(samples, std::back_inserter(seconds), &Seconds::count);
+  return spread_of(seconds);
 }
 
 }  // namespace spp::runtime

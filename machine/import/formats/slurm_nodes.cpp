@@ -176,6 +176,10 @@ void read(const Source& source, Facts& facts) {
   constexpr std::string_view of_all = "DEFAULT";  // slurm.conf: what nodes below it have
   std::vector<Record> nodes;
   Record usual;
+  // Older releases know only the latter; newer ones say the same with both.
+  const bool says_job = std::ranges::any_of(source.lines, [](const std::string& line) {
+    return line.find("SLURM_JOB_NODELIST=") != std::string::npos;
+  });
   for (std::size_t i = 0; i < source.lines.size(); ++i) {
     const Place place = source.at(i);
     for (const std::string& word : words_of_line(source.lines[i])) {
@@ -193,7 +197,8 @@ void read(const Source& source, Facts& facts) {
         nodes.back().place = place;
       } else if (const auto state = variable_in(word, "State"); state && !nodes.empty()) {
         nodes.back().state = *state;
-      } else if (const auto list = variable_in(word, "SLURM_JOB_NODELIST")) {
+      } else if (const auto list =
+                     variable_in(word, says_job ? "SLURM_JOB_NODELIST" : "SLURM_NODELIST")) {
         facts.hosts.push_back(
             {.hosts = static_cast<int>(hosts_in(*list, to_string(place))), .place = place});
       } else if (const auto asked = variable_in(word, "SLURM_GPUS_PER_NODE")) {

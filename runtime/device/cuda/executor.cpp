@@ -526,6 +526,7 @@ void DeviceExecutor::read_times(Execution& result) const {
         event_of(parts_.schedule, parts_.program, static_cast<std::int32_t>(i),
                  between(start_, *events_[i].begin), between(start_, *events_[i].end)));
   }
+  tell_waits(parts_.program, result.timeline.events);
   std::ranges::stable_sort(result.timeline.events, {}, &TimelineEvent::end);
 }
 

@@ -8,11 +8,11 @@
 //                                               what begin() has read
 //              With Op::sums, State is a number, added up over the threads before end().
 //   for_passes rows likewise, whose pieces depend on sums over the row. State is a RowSums:
-//                void add(int pass, row, i, State&)    for each pass over all pieces, to of[pass];
-//                the
+//                void add(int pass, row, i, State&)
+//                                               each pass over all pieces, to of[pass]; the
 //                                               passes before it have those of the whole row
-//                void piece(row, i, const State&)      after all passes; may overwrite what they
-//                have
+//                void piece(row, i, const State&)
+//                                               after all passes; may overwrite what they have
 //                                               read of this piece
 //                void end(row, const State&)    one thread
 //

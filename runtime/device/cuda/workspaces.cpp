@@ -183,7 +183,7 @@ Bytes attention_workspaces(const DeviceAttentionBackend& attention, Rank rank,
       continue;
     }
     const StoredProgram& program = (*programs)[rank.index()];
-    std::map<StreamId, Bytes> most;
+    std::map<StreamId, Bytes> most;  // one block needs
     std::map<StreamId, Bytes> of_gemms;
     for (const StoredOp& stored : program.ops) {
       const auto block = [&](const auto& op, Phase phase) {
@@ -195,8 +195,12 @@ Bytes attention_workspaces(const DeviceAttentionBackend& attention, Rank rank,
         const BlockRows rows{.q = rows_of(problem, Tensor::q, op.q_tokens, op.heads),
                              .k = rows_of(problem, Tensor::k, op.k_tokens, op.kv_heads),
                              .v = rows_of(problem, Tensor::v, op.k_tokens, op.kv_heads)};
-        Bytes& of_stream = most[stored.op.stream];
-        of_stream = std::max(of_stream, attention.workspace(rows, visible, phase));
+        // A larger one is taken beside those that calls may still use.
+        const Bytes needed = attention.workspace(rows, visible, phase);
+        if (Bytes& of_stream = most[stored.op.stream]; needed > of_stream) {
+          of_stream = needed;
+          sum += needed;
+        }
       };
       if (const auto* forward = op_if<AttentionForward>(stored.op.body)) {
         block(*forward, Phase::forward);
@@ -208,7 +212,7 @@ Bytes attention_workspaces(const DeviceAttentionBackend& attention, Rank rank,
         sum += room_of(stored.op.body, schedule, program.buffers);
       }
     }
-    sum += sum_of(most) + sum_of(of_gemms);
+    sum += sum_of(of_gemms);
   }
   return sum;
 }

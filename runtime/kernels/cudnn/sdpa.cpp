@@ -171,12 +171,14 @@ class CudnnSdpa final : public Sdpa {
   };
 
   cudnn::PlanCache::Entry& entry(const SdpaShape& shape, Phase phase) {
-    cudnn::PlanCache::Entry*& found = used_[{shape, phase}];
-    if (found == nullptr) {
-      found =
-          &cudnn::plans_of_process().find(options_.device, shape, phase, plan_options(options_));
+    const auto known = used_.find({shape, phase});
+    if (known != used_.end()) {
+      return *known->second;
     }
-    return *found;
+    cudnn::PlanCache::Entry& found =
+        cudnn::plans_of_process().find(options_.device, shape, phase, plan_options(options_));
+    used_.emplace(std::pair(shape, phase), &found);
+    return found;
   }
 
   [[nodiscard]] std::shared_ptr<const void> entered() const {

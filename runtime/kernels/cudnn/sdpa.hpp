@@ -95,9 +95,8 @@ class Sdpa {
 
 /// Where the backward takes delta = rowsum(d_out * out) from.
 ///  from_out  it sums over `out`, which is of all keys, like lse: the graph of cudnn-frontend
-///  given     it is an input. Heuristics of cuDNN 9.19 take that graph and it compiles with the
-///  same
-///            workspace, but nobody has seen it run
+///  given     it is an input. Heuristics of cuDNN 9.19 take that graph and it compiles with
+///            as large a workspace, but nobody has seen it run
 enum class SdpaDelta : std::uint8_t { from_out, given };
 
 struct SdpaOptions {

@@ -258,6 +258,25 @@ TEST_CASE("topo -p2p r: GPUs without access to each other go through the host's 
   CHECK(machine_of({text(all)}, {.gpu = "rtx4090"}).intra.name == "pcie4");
 }
 
+TEST_CASE("a slot of an older generation is slower, and still without access to each other") {
+  const auto older = [](int generation) {
+    std::string xml = "<nvidia_smi_log><attached_gpus>2</attached_gpus>";
+    for (int g = 0; g < 2; ++g) {
+      xml += fmt::format(
+          "<gpu id=\"0000000{}:00:00.0\"><product_name>NVIDIA L20</product_name><pci>"
+          "<pci_gpu_link_info><pcie_gen><max_link_gen>{}</max_link_gen></pcie_gen></"
+          "pci_gpu_link_info></pci></gpu>",
+          g + 1, generation);
+    }
+    return text(xml + "</nvidia_smi_log>", "q.xml");
+  };
+  const char* none = " \tGPU0\tGPU1\t\n GPU0\tX\tCNS\t\n GPU1\tCNS\tX\t\n";
+  const MachineSpec without = machine_of({text(none), older(3)}, {.gpu = "l20"});
+  CHECK(without.intra.name == "pcie4-shm");
+  CHECK(without.intra_rate == Bandwidth(15.75e9));
+  CHECK_THAT(assumed(without, "intra.rate"), ContainsSubstring("of generation 3"));
+}
+
 TEST_CASE("nvidia-smi -q -x: name, memory, lanes") {
   const MachineSpec m = machine_of({sample_source("k8s-test-infra-qx-l40s.xml")});
   CHECK(m.gpu.name == "l40s-48g");
@@ -513,6 +532,13 @@ TEST_CASE("Slurm: of blocks that differ the most frequent counts, and hosts are 
   const MachineSpec m = catalog().machine_of(imported.machine, "imported");
   CHECK(m.gpus_per_node.value == 72);
   CHECK(imported.nodes == 2);  // 36 hosts of 4 GPUs
+  const auto nodes_of = [&](std::string_view lists) {
+    const Source said = text(fmt::format("{}\nSLURM_GPUS_ON_NODE=4\n", lists), "job.txt");
+    const auto facts = imports::read_facts({text(tray_of_gb200), blocks, said});
+    return merge(facts, {.gpu = "gb200"}, catalog()).nodes;
+  };
+  CHECK(nodes_of("SLURM_NODELIST=n[17-52]") == 2);  // as older releases say it
+  CHECK(nodes_of("SLURM_JOB_NODELIST=n[17-52]\nSLURM_NODELIST=n[17-52]") == 2);
   CHECK_THAT(assumed(m, "gpus_per_node"), ContainsSubstring("18 as of most blocks; t.conf:1 has"));
 }
 

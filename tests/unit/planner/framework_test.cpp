@@ -375,6 +375,44 @@ TEST_CASE("Megatron's flags say which activation an MLP has, or a note that none
   }));
 }
 
+TEST_CASE("of what else a plan was to do as much is kept as can be, and the rest is said") {
+  const sim::Cluster cluster = world("dgx-h100", 1);
+  const Framework& swift = named("ms-swift");
+  Request request = test::step_request(cluster, "qwen2.5-7b", 65536);
+  request.step = {
+      .global_batch = 8, .zero = 3, .recompute = Recompute::full, .offload = Offload::optimizer};
+  request.fixed = {.ring = 8};
+  const StepPlan ring = default_step(request);
+  const auto shown = [&] { return exported(swift, request, evaluate(request, ring).candidate); };
+  const auto says = [](const Exported& e, std::string_view words) {
+    return std::ranges::any_of(e.snippet.notes, [&](const std::string& note) {
+      return note.find(words) != std::string::npos;
+    });
+  };
+  const Exported kept = shown();
+  REQUIRE(kept.shown.has_value());
+  CHECK(kept.shown->plan.recompute.kind == Recompute::full);
+  CHECK(kept.shown->plan.offload == Offload::optimizer);
+  CHECK_FALSE(says(kept, "Not as asked for"));
+  request.step.zero_group = 4;
+  const Exported let_go = shown();
+  REQUIRE(let_go.shown.has_value());
+  CHECK(says(let_go, "ZeRO groups of 0 instead of 4"));
+}
+
+TEST_CASE("layers that attend in chunks are no causal ones where a sequence has several chunks") {
+  const sim::Cluster cluster = world("dgx-h100", 1);
+  Request request = test::step_request(cluster, "llama-4-scout-17b-16e", 65536);
+  const auto rules = [&] {
+    const SequencePlan ring{.strategy = "zigzag-ring", .ring = 8, .layout = Layout::zigzag};
+    return cannot(named("accelerate"), ring, request.problem, traits_of(request));
+  };
+  REQUIRE(rules().size() == 1);
+  CHECK(rules()[0].rule == "window");
+  request.problem.seq = 8192;
+  CHECK(rules().empty());
+}
+
 TEST_CASE("what attends in chunks no flag of Megatron says") {
   const sim::Cluster cluster = world("dgx-h100", 1);
   Request request = request_for(named("megatron"), cluster, 8);

@@ -784,3 +784,35 @@ TEST_CASE("by tokens a second replicas of an inference are searched, by time the
   CHECK(most.predicted.tokens_per_s > 1.1 * fastest.predicted.tokens_per_s);
   CHECK_THAT(most.why, ContainsSubstring("more tokens a second than"));
 }
+
+TEST_CASE("a narrower search finds nothing faster where steps wait for the host") {
+  for (const auto& [model, seq, nodes] : {std::tuple("qwen3-30b-a3b", 4096, 4),
+                                          {"gpt-oss-20b", 4096, 8},
+                                          {"mixtral-8x7b", 1024, 8}}) {
+    INFO(model);
+    const sim::Cluster cluster = h100_nodes(nodes);
+    Request request = step_request(cluster, model, seq);
+    request.phase = StepPhase::prefill;
+    const auto fastest = [&] {
+      Seconds least(1e9);
+      for (const Candidate& c : plan(request).candidates) {
+        least = std::min(least, c.predicted.step);
+      }
+      return least.count();
+    };
+    const double of_all = fastest();
+    request.fixed.strategy = "all-gather";
+    CHECK(of_all <= fastest() * 1.001);
+  }
+}
+
+TEST_CASE("a narrower search finds nothing leaner") {
+  const sim::Cluster cluster = h100_nodes(2);
+  Request request = step_request(cluster, "qwen3-30b-a3b", 65536);
+  request.phase = StepPhase::prefill;
+  request.objective = Objective::memory;
+  const auto least = [&] { return plan(request).candidates.at(0).predicted.memory.tensors(); };
+  const Bytes of_all = least();
+  request.step.expert = 16;
+  CHECK(of_all <= least());
+}

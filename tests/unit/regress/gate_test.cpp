@@ -97,6 +97,9 @@ TEST_CASE("an end of an interval that moves is drift, and so is running out of m
   now.low = now.high = std::nullopt;
   CHECK(moved(now) == by("appearing or going"));
   now = was;
+  now.predicted = std::numeric_limits<double>::quiet_NaN();
+  CHECK(moved(now) == by("appearing or going"));
+  now = was;
   now.oom = true;
   CHECK(moved(now) == by("being out of memory or not, and 0.00 %"));
 }

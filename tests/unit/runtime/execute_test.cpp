@@ -99,6 +99,27 @@ TEST_CASE("a run ends, with an event for every op of the program") {
   run(test::patient(Seconds(20)), {}, {});
 }
 
+TEST_CASE("an op waited for what ended last, unless that was its own stream") {
+  StoredProgram program;
+  for (const auto& [stream, waits] :
+       {std::pair(0, std::vector<std::int32_t>()), {1, {}}, {2, {}}, {0, {1, 2}}}) {
+    StoredOp& op = program.ops.emplace_back();
+    op.op.stream = StreamId(stream);
+    op.waits = waits;
+  }
+  const auto waited_for = [&](double own, double first, double second) {
+    std::vector<TimelineEvent> events;
+    for (const double end : {own, first, second, 9.0}) {
+      events.push_back({.op = std::ssize(events), .end = Seconds(end)});
+    }
+    tell_waits(program, events);
+    return events.back().waited_for;
+  };
+  CHECK(waited_for(1, 3, 2) == 1);
+  CHECK(waited_for(1, 2, 3) == 2);
+  CHECK(waited_for(3, 2, 1) == -1);
+}
+
 TEST_CASE("peers of an op are the others that take part in it") {
   const auto peers = [](const OpBody& body) { return runtime::peers_of(body, Rank(2)); };
   CHECK(peers(Exchange{.to = Rank(3), .from = Rank(1), .send = {}, .receive = {}}) ==
