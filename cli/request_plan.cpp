@@ -460,6 +460,16 @@ StepPlan legal_plan(Job& job) {
     step.zero = plan.zero;
     step.recompute = plan.recompute.kind;
     job.resolved["zero"] = plan.zero;
+    if (plan.zero >= 2 && plan.pipeline > 1) {
+      job.assumptions.push_back(
+          {.what = "zero.pipeline",
+           .value = fmt::format(
+               "stage {} saves no more than stage 1: over a step's micro-batches a "
+               "stage keeps {} whole",
+               plan.zero, plan.zero == 3 ? "weights and sums of gradients" : "sums of gradients"),
+           .source = "torchtitan parallelizes its stages so (reshard_after_forward is off under a "
+                     "pipeline); DeepSpeed has no stages with ZeRO 2 or 3"});
+    }
   }
   job.resolved["ulysses"] = attention.ulysses;
   job.resolved["ring"] = attention.ring;

@@ -33,7 +33,9 @@ std::map<RowFunction, double> traffic_of(const Request& request, const StepPlan&
       if (kernel == nullptr || !kernel->function) {
         continue;
       }
-      const bool inside = in_position(op.name) && kernel->function != LayerFunction::split_heads;
+      // A schedule's kernel that deals out heads has it inside; eager code does it in several.
+      const bool inside =
+          op.in_position != InPosition::no && kernel->function != LayerFunction::split_heads;
       const LayerFunction function = inside ? LayerFunction::split_heads : *kernel->function;
       Touched& sum = bytes[{.function = function, .backward = op.role == KernelRole::backward}];
       sum.all += kernel->touched.as_double();

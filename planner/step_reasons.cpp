@@ -14,37 +14,55 @@
 namespace spp {
 namespace {
 
+enum class Decided : std::uint8_t {
+  branches,
+  tensor,
+  sequence,
+  pipeline,
+  expert,
+  dispatcher,
+  micro_batch,
+  recomputation
+};
+std::string number(std::int64_t value) { return fmt::format("{}", value); }
 struct DegreeAxis {
+  Decided what;
   std::string_view name;
   std::optional<std::int64_t> (*of)(const StepPoint&);  // nothing: it has none
+  std::string (*text)(std::int64_t) = number;
+  [[nodiscard]] bool is_degree() const { return is_inside_layer() || is_outside(); }
+  [[nodiscard]] bool is_inside_layer() const {
+    return what == Decided::tensor || what == Decided::sequence;
+  }
+  [[nodiscard]] bool is_outside() const {
+    return what == Decided::pipeline || what == Decided::expert;
+  }
 };
 /// With guidance, groups of GPUs for its branches: what sequence and batch are follows.
-constexpr DegreeAxis branches{
-    "cfg", [](const StepPoint& p) { return std::optional<std::int64_t>(p.data); }};
+constexpr DegreeAxis branches{Decided::branches, "cfg", [](const StepPoint& p) {
+                                return std::optional<std::int64_t>(p.data);
+                              }};
 constexpr std::array<DegreeAxis, 7> degree_axes{{
-    {"TP", [](const StepPoint& p) { return std::optional<std::int64_t>(p.tensor); }},
-    {"sequence", [](const StepPoint& p) { return std::optional<std::int64_t>(p.sequence); }},
-    {"pipeline", [](const StepPoint& p) { return std::optional<std::int64_t>(p.pipeline); }},
-    {"EP", [](const StepPoint& p) { return std::optional<std::int64_t>(p.expert); }},
-    {"dispatcher",
+    {Decided::tensor, "TP",
+     [](const StepPoint& p) { return std::optional<std::int64_t>(p.tensor); }},
+    {Decided::sequence, "sequence",
+     [](const StepPoint& p) { return std::optional<std::int64_t>(p.sequence); }},
+    {Decided::pipeline, "pipeline",
+     [](const StepPoint& p) { return std::optional<std::int64_t>(p.pipeline); }},
+    {Decided::expert, "EP",
+     [](const StepPoint& p) { return std::optional<std::int64_t>(p.expert); }},
+    {Decided::dispatcher, "dispatcher",
      [](const StepPoint& p) {
        return p.sends_to_experts ? std::optional(static_cast<std::int64_t>(p.to_experts))
                                  : std::nullopt;
-     }},
-    {"micro-batch", [](const StepPoint& p) { return std::optional(p.micro_batch); }},
-    {"recomputation",
-     [](const StepPoint& p) { return std::optional(static_cast<std::int64_t>(p.recompute)); }},
+     },
+     [](std::int64_t value) { return std::string(to_string(static_cast<Dispatcher>(value))); }},
+    {Decided::micro_batch, "micro-batch",
+     [](const StepPoint& p) { return std::optional(p.micro_batch); }},
+    {Decided::recomputation, "recomputation",
+     [](const StepPoint& p) { return std::optional(static_cast<std::int64_t>(p.recompute)); },
+     [](std::int64_t value) { return std::string(to_string(static_cast<Recompute>(value))); }},
 }};
-/// TP to EP.
-bool is_degree(const DegreeAxis& axis) {
-  return std::ranges::any_of(std::span(degree_axes).first<4>(),
-                             [&](const DegreeAxis& degree) { return degree.name == axis.name; });
-}
-std::string value_text(const DegreeAxis& axis, std::int64_t value) {
-  return axis.name == "recomputation" ? std::string(to_string(static_cast<Recompute>(value)))
-         : axis.name == "dispatcher"  ? std::string(to_string(static_cast<Dispatcher>(value)))
-                                      : fmt::format("{}", value);
-}
 
 constexpr double most_ops_of_reason = 2e5;  // a fortieth of the usual budget
 
@@ -66,8 +84,8 @@ class Reasons {
     // Of an inference micro-batches follow from the rest, of guidance sequences, too.
     std::erase_if(decided, [&](const DegreeAxis& axis) {
       return !axis.of(chosen) ||
-             (axis.name == "micro-batch" && request_.phase != StepPhase::train) ||
-             (axis.name == "sequence" && winner.plan.guided);
+             (axis.what == Decided::micro_batch && request_.phase != StepPhase::train) ||
+             (axis.what == Decided::sequence && winner.plan.guided);
     });
     if (winner.plan.guided) {
       decided.insert(decided.begin(), branches);
@@ -112,8 +130,8 @@ class Reasons {
     const std::int64_t own = *axis.of(chosen);
     std::optional<Alternative> nearest;
     for (const std::int64_t value : neighbours(std::span<const std::int64_t>(values), own)) {
-      Alternative a{.chosen = fmt::format("{} {}", axis.name, value_text(axis, own)),
-                    .other = value_text(axis, value),
+      Alternative a{.chosen = fmt::format("{} {}", axis.name, axis.text(own)),
+                    .other = axis.text(value),
                     .by_memory = trials_.by_memory()};
       fill(a, axis, value, chosen, winner);
       keep_nearer(nearest, std::move(a));
@@ -162,19 +180,17 @@ class Reasons {
   void fill(Alternative& a, const DegreeAxis& axis, std::int64_t value, const StepPoint& chosen,
             const Prediction& winner) {
     // Of ways to experts the space leaves out those that lose to others at the same degrees.
-    a.at_most = !evaluate_best(axis, value) || axis.name == "dispatcher";
+    a.at_most = !evaluate_best(axis, value) || axis.what == Decided::dispatcher;
     if (const Found* best = best_with(axis, value)) {
       a.best = trials_.evaluator().candidate(best->evaluation).predicted;
       a.tie = !trials_.by_memory() && !request_.counts_replicas() &&
               within_reach(winner, *a.best, best->evaluation.spreads);
       a.best_name = short_name(best->evaluation.plan);
       const StepPoint& other = trials_.points()[best->point];
-      // Of degrees around attention one less is one more of another: no news.
-      const std::span<const DegreeAxis> apart = is_degree(axis)
-                                                    ? std::span(degree_axes).subspan(2, 2)
-                                                    : std::span(degree_axes).first<4>();
-      if (std::ranges::any_of(apart, [&](const DegreeAxis& degree) {
-            return degree.name != axis.name && degree.of(other) != degree.of(chosen);
+      // Of degrees inside a layer one less is one more of the other: no news.
+      if (std::ranges::any_of(degree_axes, [&](const DegreeAxis& degree) {
+            return (axis.is_degree() ? degree.is_outside() : degree.is_degree()) &&
+                   degree.what != axis.what && degree.of(other) != degree.of(chosen);
           })) {
         a.degrees = degrees_of(best->evaluation.plan);
       }

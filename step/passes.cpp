@@ -64,8 +64,7 @@ class PassClock {
                      costs_.crowd;
   }
   double gemm_time(const LayerOp& op, GemmWork work) const {
-    const bool wide = stays_wide(op.name, costs_.wide_attention);
-    work.format = wide ? GemmFormat::plain : costs_.format;
+    work.format = op.stays_wide ? GemmFormat::plain : costs_.format;
     work.quantised = true;  // norms and activations write what the next GEMM reads
     return costs_.kernels->gemm(work, costs_.dtype).count() * costs_.crowd *
            costs_.kernels->gemm_in_training();
@@ -77,7 +76,7 @@ class PassClock {
                  ? 0
                  : costs_.kernels->row_kernel(*timed, kernel.by_kernel).count() * costs_.crowd;
     }
-    const bool apart = practice.position.value > 0 && in_position(op.name);
+    const bool apart = practice.position.value > 0 && op.in_position != InPosition::no;
     return (costs_.kernels->memory_bound(kernel.touched).count() *
                 (apart ? practice.position : practice.elementwise).value +
             costs_.kernels->launch().count()) *
@@ -242,10 +241,6 @@ class PassClock {
 };
 
 }  // namespace
-
-bool in_position(std::string_view name) {
-  return name == "rope" || name == "qk norm" || name == "text qk norm";
-}
 
 std::string_view to_string(StepPart part) {
   constexpr std::array<std::string_view, step_parts> names{

@@ -93,8 +93,7 @@ struct PassCosts {
   const StepPractice* practice = nullptr;
   const StepLinks* links = nullptr;
   DType dtype = DType::bf16;
-  GemmFormat format = GemmFormat::plain;  // of all GEMMs but routers' and the loss head's
-  bool wide_attention = false;            // and the projections around attention
+  GemmFormat format = GemmFormat::plain;  // of all GEMMs but those that stay wide
   Seconds tensor_host{};  // that the host takes for a transfer of tensor ranks beside any other's
   int experts_per_token = 1;
   Seconds exchange{};  // that the host takes for a dispatch or combine of experts
@@ -103,9 +102,6 @@ struct PassCosts {
   double crowd = 1;                     // kernels that all ranks run at once take longer by this
 };
 
-/// What a schedule's kernel that deals out heads has inside, and eager code does in several, in
-/// fp32: the operation of this name.
-bool in_position(std::string_view name);
 /// That gradients of so many weights take which are added to what other micro-batches gave: read
 /// and written.
 Seconds adding_time(const KernelCost& kernels, const StepPractice& practice, DType dtype,

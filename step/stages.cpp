@@ -133,7 +133,7 @@ HeldWeights held_weights(const TensorOps& ops, const LayerSplit& split) {
     const bool routed = linear != nullptr && linear->experts > 0;
     const std::int64_t weights = weights_of(op, ops, split);
     (routed ? held.experts : held.dense) += weights;
-    held.narrow += linear != nullptr && !routed && !stays_wide(op.name, false) ? weights : 0;
+    held.narrow += linear != nullptr && !routed && !linear->stays_wide(false) ? weights : 0;
   }
   return held;
 }

@@ -119,8 +119,9 @@ Formats formats_of(const LocalShapes& shapes) {
   const TensorOps& ops = shapes.ops();
   std::vector<bool> narrow(ops.ops.size());
   for (std::size_t i = 0; i < ops.ops.size(); ++i) {
-    narrow[i] = shapes.local().stored != 1 && std::holds_alternative<Linear>(ops.ops[i].work) &&
-                !stays_wide(ops.ops[i].name, shapes.local().wide_attention);
+    const auto* linear = std::get_if<Linear>(&ops.ops[i].work);
+    narrow[i] = shapes.local().stored != 1 && linear != nullptr &&
+                !linear->stays_wide(shapes.local().wide_attention);
   }
   std::vector<bool> wide(narrow);
   wide.flip();
@@ -367,7 +368,8 @@ Bytes forward_bytes(const TensorOps& ops, const LocalTokens& local, double posit
       alive.add(id);
     }
     alive.brief(gathered_forward(shapes, ops.ops[i]));
-    if (ops.ops[i].name == "rope") {
+    const auto* row_wise = std::get_if<RowWise>(&ops.ops[i].work);
+    if (row_wise != nullptr && row_wise->in_position == InPosition::turned) {
       const double numbers = shapes.bytes(ops.ops[i].writes[0]).as_double() /
                              static_cast<double>(size_of(local.dtype));
       alive.brief(Bytes(std::llround(position_working * numbers)));

@@ -111,7 +111,11 @@ TensorOps ops_of(const Model& model, const LayerKind& kind, Dispatcher to_expert
 /// reduced: the maximum, the target's logit, the sum (Megatron-LM d98e8a64dd,
 /// megatron/core/tensor_parallel/cross_entropy.py).
 void loss_head(const Model& model, ListWriter& list, LayerTensorId x, StepKind step, bool tied) {
-  const Linear head{.in = model.hidden, .out = model.vocab, .shard = Shard::columns, .tied = tied};
+  const Linear head{.in = model.hidden,
+                    .out = model.vocab,
+                    .shard = Shard::columns,
+                    .tied = tied,
+                    .width = GemmWidth::wide};
   if (step == StepKind::prefill) {
     const LayerTensorId last = list.tensor(
         {.name = "logits", .width = model.vocab, .rows = Rows::last, .cut = Cut::width});
@@ -301,13 +305,6 @@ TensorOps ends_of(const Model& model, StepKind step) {
 std::int64_t Model::layer_parameters() const {
   const std::vector<LayerKind> kinds = kinds_of(*this);
   return weights_of(ops_of(*this, kinds.empty() ? LayerKind{} : kinds.back(), {}));
-}
-
-bool stays_wide(std::string_view gemm, bool wide_attention) {
-  const bool beside = gemm == "qkv" || gemm == "out";
-  const bool pools = gemm == "compress" || gemm == "index compress";
-  return gemm == "logits" || gemm == "router" || pools || gemm.starts_with("streams mix") ||
-         (wide_attention && beside);
 }
 
 }  // namespace spp

@@ -124,6 +124,11 @@ enum class Shard : std::uint8_t { none, columns, rows, heads };
 
 /// Y[rows, out] = X[rows, in] W[in, out], with a bias in the epilogue. `tied`: W is counted
 /// elsewhere. `experts`: so many matrices, of which each row has one: a grouped GEMM.
+/// Of a matrix where GEMMs multiply in fewer bits: it does, too; it multiplies in 16 whatever the
+/// others do, as its results are too delicate; or where the projections around attention do
+/// (LocalTokens::wide_attention).
+enum class GemmWidth : std::uint8_t { narrow, wide, as_attention };
+
 struct Linear {
   std::int64_t in = 0, out = 0;
   Shard shard = Shard::none;
@@ -135,6 +140,10 @@ struct Linear {
   std::int64_t heads = 1;
   bool alike = false;
   bool detached = false;  // X gets no gradient
+  GemmWidth width = GemmWidth::narrow;
+  [[nodiscard]] bool stays_wide(bool wide_attention) const {
+    return width == GemmWidth::wide || (width == GemmWidth::as_attention && wide_attention);
+  }
 };
 
 /// What becomes of the gradient in a row-wise operation: a kernel computes it, it is passed on to
@@ -144,6 +153,10 @@ enum class RowGradient : std::uint8_t { computed, passed_on, none };
 /// Where a function has one kernel (graph.hpp), but operations are counted as frameworks have them:
 /// this one is all that the kernel computes; the one that reads what the kernel reads; one inside.
 enum class InKernel : std::uint8_t { whole, reads, inside };
+
+/// Of what comes between the projections to heads and attention, which stacks have kernels of their
+/// own for (StepPractice::position): heads turned by their position, or normed before.
+enum class InPosition : std::uint8_t { no, turned, normed };
 
 /// Row by row, bound by memory. `function`: what it computes, where a schedule can (graph.hpp); of
 /// what turns positions into q and k, split_heads; of their norms, head by head, rms_norm; of the
@@ -155,6 +168,7 @@ struct RowWise {
   bool in_place = false;  // writes over what it reads, unless that is kept
   int reduced = 0;        // fp32 numbers a row summed over the tensor-parallel ranks, one by one
   InKernel in_kernel = InKernel::whole;
+  InPosition in_position = InPosition::no;
 };
 
 /// Reads Q, K, V, writes the output (of two streams: a part of the rows each). To the tokens of the
@@ -297,10 +311,6 @@ struct ModelLayers {
 };
 /// First and last in one list.
 TensorOps ends_of(const Model& model, StepKind step);
-
-/// A GEMM that multiplies in 16 bits whatever the others do: its results are too delicate for
-/// fewer, or it lies beside attention and `wide_attention` asks for it.
-bool stays_wide(std::string_view gemm, bool wide_attention);
 
 /// Matrices, biases and norms; of one rank: layer_split.hpp.
 std::int64_t weights_of(const TensorOp& op, const TensorOps& ops);

@@ -41,17 +41,20 @@ void norm_heads(const Model& model, ListWriter& list, std::string_view name, Lay
             {.name = name,
              .work = RowWise{.function = LayerFunction::rms_norm,
                              .weights = 2 * list.at(q).unit,
-                             .in_place = true}},
+                             .in_place = true,
+                             .in_position = InPosition::normed}},
             q, k, true);
   }
 }
 
 /// RoPE.
 void place(ListWriter& list, LayerTensorId& q, LayerTensorId& k) {
-  of_both(
-      list,
-      {.name = "rope", .work = RowWise{.function = LayerFunction::split_heads, .in_place = true}},
-      q, k, false);
+  of_both(list,
+          {.name = "rope",
+           .work = RowWise{.function = LayerFunction::split_heads,
+                           .in_place = true,
+                           .in_position = InPosition::turned}},
+          q, k, false);
 }
 
 LayerTensorId attention_output(const Model& model, ListWriter& list, LayerTensorId y) {
@@ -59,7 +62,8 @@ LayerTensorId attention_output(const Model& model, ListWriter& list, LayerTensor
                      {.in = list.at(y).width,
                       .out = model.hidden,
                       .shard = Shard::rows,
-                      .bias = model.output_bias});
+                      .bias = model.output_bias,
+                      .width = GemmWidth::as_attention});
 }
 
 namespace {
@@ -85,7 +89,8 @@ LayerTensorId attention_by_heads(const Model& model, ListWriter& list, LayerTens
                .work = Linear{.in = model.hidden,
                               .out = list.at(q).width + (v_is_k ? 1 : 2) * list.at(k).width,
                               .shard = Shard::columns,
-                              .bias = model.attention_bias},
+                              .bias = model.attention_bias,
+                              .width = GemmWidth::as_attention},
                .reads = {y},
                .writes = {q, k},
                .keeps = {y}};
@@ -194,11 +199,12 @@ LayerTensorId latent_attention(const Model& model, ListWriter& list, LayerTensor
   // Every head of K has the same part in position.
   const LayerTensorId q_placed = list.like("rope", q);
   const LayerTensorId k = list.tensor(heads_tensor("rope", n, model.head_dim));
-  list.add({.name = "rope",
-            .work = RowWise{.function = LayerFunction::split_heads},
-            .reads = {q, content, from.position},
-            .writes = {q_placed, k},
-            .modules = up});
+  list.add(
+      {.name = "rope",
+       .work = RowWise{.function = LayerFunction::split_heads, .in_position = InPosition::turned},
+       .reads = {q, content, from.position},
+       .writes = {q_placed, k},
+       .modules = up});
   list.cache({from.kv, from.position});
   AttentionCall call = attention_over(model, Rows::tokens);
   call.value_dim = latent.value_dim;

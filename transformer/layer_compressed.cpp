@@ -29,7 +29,10 @@ LayerTensorId entries_of(const Model& model, ListWriter& list, LayerTensorId y, 
   const LayerTensorId projected =
       list.tensor({.name = made.project, .width = 2 * series, .cut = cut, .fp32 = true});
   list.add({.name = made.project,
-            .work = Linear{.in = model.hidden, .out = 2 * series, .detached = made.detached},
+            .work = Linear{.in = model.hidden,
+                           .out = 2 * series,
+                           .detached = made.detached,
+                           .width = GemmWidth::wide},
             .reads = {y},
             .writes = {projected},
             .keeps = {y}});
@@ -60,7 +63,7 @@ Placed queries_and_keys(const Model& model, ListWriter& list, LayerTensorId y,
                 .keys = list.tensor({.name = "keys", .width = dim, .cut = Cut::whole}),
                 .entries = {}};
   TensorOp rope{.name = "rope",
-                .work = RowWise{.in_place = true},
+                .work = RowWise{.in_place = true, .in_position = InPosition::turned},
                 .reads = {q, kv},
                 .writes = {placed.q, placed.keys},
                 .keeps = {q},

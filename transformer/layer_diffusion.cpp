@@ -49,7 +49,8 @@ Stream projected(const Model& model, ListWriter& list, const StreamNames& names)
             .work = Linear{.in = model.hidden,
                            .out = model.q_width() + 2 * model.kv_width(),
                            .shard = Shard::columns,
-                           .bias = model.attention_bias},
+                           .bias = model.attention_bias,
+                           .width = GemmWidth::as_attention},
             .reads = {y},
             .writes = {s.q, s.k, s.v},
             .keeps = {y}});
@@ -66,7 +67,8 @@ LayerTensorId finished(const Model& model, ListWriter& list, const Stream& s) {
                                 {.in = model.q_width(),
                                  .out = model.hidden,
                                  .shard = Shard::rows,
-                                 .bias = model.output_bias});
+                                 .bias = model.output_bias,
+                                 .width = GemmWidth::as_attention});
   const LayerTensorId x = list.residual(names.residual_1, s.x, list.scaled(names.gate_1, y, {}));
   y = list.scaled(names.modulate_2, list.norm(names.norm_2, x, model), {RecomputeModule::norms});
   const Linear wide{

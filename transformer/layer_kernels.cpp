@@ -183,17 +183,21 @@ class OpWriter {
     if (m == 0 || n == 0 || k == 0) {
       return;  // a stream without tokens on this rank
     }
-    if (const std::int64_t experts = std::get<Linear>(op.work).experts; experts > 0) {
+    const auto& linear = std::get<Linear>(op.work);
+    const bool wide = linear.stays_wide(shapes_.local().wide_attention);
+    if (const std::int64_t experts = linear.experts; experts > 0) {
       const bool weight = role == KernelRole::weight_gradient;  // [in, rows] [rows, out]
       ops_.push_back({.name = op.name,
                       .role = role,
                       .work = GroupedGemm{.rows = weight ? k : m,
                                           .n = n,
                                           .k = weight ? m : k,
-                                          .groups = shapes_.experts(experts)}});
+                                          .groups = shapes_.experts(experts)},
+                      .stays_wide = wide});
       return;
     }
-    ops_.push_back({.name = op.name, .role = role, .work = by_heads(op, role, {m, n, k})});
+    ops_.push_back(
+        {.name = op.name, .role = role, .work = by_heads(op, role, {m, n, k}), .stays_wide = wide});
   }
   /// Products of all heads, side by side: as many tiles as one product of so many rows has.
   [[nodiscard]] GemmShape by_heads(const TensorOp& op, KernelRole role, GemmShape all) const {
@@ -216,6 +220,7 @@ class OpWriter {
   /// A function's kernel reads what its first op does; its gradient's writes as much, too.
   void memory_bound(const TensorOp& op, KernelRole role, Bytes touched, const RowWise& work) {
     memory_bound(op.name, role, touched, work.function);
+    ops_.back().in_position = work.in_position;
     Bytes& by_kernel = std::get<MemoryBound>(ops_.back().work).by_kernel;
     if (work.in_kernel == InKernel::reads) {
       by_kernel = read(op) * (role == KernelRole::backward ? 2 : 1);

@@ -115,6 +115,9 @@ struct LayerOp {
                ConvolutionKernel, ScanKernel, LayerTransfer>
       work;
   bool beside = false;  // a transfer that runs beside the next GEMM
+  /// As its operation says: of a GEMM, of a row-wise kernel.
+  bool stays_wide = false;
+  InPosition in_position = InPosition::no;
 };
 /// "qkv", "d qkv input", "d qkv weight", "d qkv bias", "d rope", "d input sum"; of transfers
 /// "qkv all_gather", "d qkv input reduce_scatter".

@@ -42,7 +42,10 @@ LayerTensorId route(const Model& model, ListWriter& list, LayerTensorId y, bool 
   const Experts& e = model.experts;
   const LayerTensorId scores = list.tensor({.name = "router", .width = e.count, .fp32 = true});
   list.add({.name = "router",
-            .work = Linear{.in = model.hidden, .out = e.count, .bias = e.router_bias && scored},
+            .work = Linear{.in = model.hidden,
+                           .out = e.count,
+                           .bias = e.router_bias && scored,
+                           .width = GemmWidth::wide},
             .reads = {y},
             .writes = {scores},
             .keeps = {y},

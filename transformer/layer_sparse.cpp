@@ -66,7 +66,7 @@ LayerTensorId picked_attention(const Model& model, ListWriter& list, LayerTensor
   const LayerTensorId q = list.tensor(heads_tensor("q", n, width));
   const LayerTensorId keys = list.tensor({.name = "keys", .width = width, .cut = Cut::whole});
   list.add({.name = "rope",
-            .work = RowWise{},
+            .work = RowWise{.in_position = InPosition::turned},
             .reads = {absorbed, position, from.kv, from.position},
             .writes = {q, keys},
             .modules = up});

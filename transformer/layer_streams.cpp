@@ -15,11 +15,14 @@ namespace {
 LayerTensorId mixes(const Model& model, ListWriter& list, std::string_view name,
                     LayerTensorId streams, std::int64_t numbers) {
   const LayerTensorId made = list.tensor({.name = name, .width = numbers, .fp32 = true});
-  list.add({.name = name,
-            .work = Linear{.in = model.stream_width(), .out = numbers, .bias = true},
-            .reads = {streams},
-            .writes = {made},
-            .keeps = {streams}});
+  list.add(
+      {.name = name,
+       .work =
+           Linear{
+               .in = model.stream_width(), .out = numbers, .bias = true, .width = GemmWidth::wide},
+       .reads = {streams},
+       .writes = {made},
+       .keeps = {streams}});
   return made;
 }
 
