@@ -13,7 +13,7 @@ class ChromeTrace {
  public:
   struct Bar {
     std::string_view name;
-    std::string_view category = "";  // "": none
+    std::string_view category;  // "": none
     int process = 0, thread = 0;
     double begin = 0, end = 0;  // seconds
     std::string_view args;      // members of a JSON object

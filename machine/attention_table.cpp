@@ -122,7 +122,7 @@ std::int64_t hash_of_documents(const AttentionShape& shape, std::int64_t shift) 
       }
     }
   }
-  return hash.value() + 16;  // no MaskKind
+  return static_cast<std::int64_t>(hash.value() >> 2U) + 16;  // no MaskKind
 }
 
 }  // namespace

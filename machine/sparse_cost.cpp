@@ -24,7 +24,8 @@ struct Parts {
 };
 
 double padded(int heads, std::int64_t tile) {
-  return static_cast<double>((heads + tile - 1) / tile * tile);
+  const std::int64_t tiles = (heads + tile - 1) / tile;
+  return static_cast<double>(tiles * tile);
 }
 
 Parts parts_of(const GpuSpec& gpu, const PickedWork& work, DType dtype) {

@@ -130,9 +130,10 @@ struct Allowed {
   }
 };
 
-/// Over which ranks a framework splits experts, whole ones or parts of them; over those of a stage
-/// one or the other.
-enum class ExpertRanks : std::uint8_t { any, replica, stage };
+/// Over which ranks a framework splits experts, whole ones or parts of them: any; all of a replica;
+/// all of a stage, then one or the other; or whole groups that share a sequence, with parts over
+/// the tensor ranks of each, or whole over these, too.
+enum class ExpertRanks : std::uint8_t { any, replica, stage, whole_groups };
 
 /// Which numbers of layers a framework deals out to a pipeline: those that plans do; as many to
 /// every virtual stage; or as many to each chunk, of which every rank has one layer at least.
@@ -146,6 +147,7 @@ struct FrameworkAxes {
   std::span<const std::string_view> orders{};  // of micro-batches in a pipeline, in training
   DealtLayers layers = DealtLayers::as_planned;
   ExpertRanks expert_ranks = ExpertRanks::any;
+  std::string_view expert_source{};  // of whole_groups
   /// How tokens come to experts without further packages, its default first; empty: as the stack
   /// does.
   std::span<const Dispatcher> dispatchers{};
@@ -168,9 +170,20 @@ struct FrameworkAxes {
   }
   /// As many as experts are split over; 0: as many as a plan likes.
   [[nodiscard]] int expert_ranks_of(int tensor_ranks, int sequence, int data_ranks) const {
-    return expert_ranks == ExpertRanks::any
-               ? 0
-               : tensor_ranks * sequence * (expert_ranks == ExpertRanks::stage ? data_ranks : 1);
+    const bool all = expert_ranks == ExpertRanks::replica || expert_ranks == ExpertRanks::stage;
+    return all ? tensor_ranks * sequence * (expert_ranks == ExpertRanks::stage ? data_ranks : 1)
+               : 0;
+  }
+  /// Parts that an expert may be in, the usual one first, where these are in so many groups.
+  [[nodiscard]] std::vector<int> parts_of_expert(int groups, int tensor_ranks, int sequence,
+                                                 int data_ranks) const {
+    if (const int ranks = expert_ranks_of(tensor_ranks, sequence, data_ranks); ranks > 0) {
+      return {std::max(1, ranks / groups)};
+    }
+    if (expert_ranks != ExpertRanks::whole_groups || tensor_ranks == 1) {
+      return {1};
+    }
+    return expert == 1 ? std::vector<int>{tensor_ranks} : std::vector<int>{1, tensor_ranks};
   }
 };
 

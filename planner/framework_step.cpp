@@ -171,6 +171,23 @@ void add_experts(const Framework& f, const Request& request, const StepPlan& pla
         because("expert", fmt::format("{} splits experts whole or each of them, not both", f.name),
                 f.checked));
   }
+  if (f.axes.expert_ranks == ExpertRanks::whole_groups && request.model &&
+      request.model->experts.count > 0) {
+    const bool parts = plan.expert_tensor == plan.tensor;
+    const int group = plan.sequence() * (parts ? 1 : plan.tensor);
+    const bool whole = plan.expert == 1
+                           ? parts
+                           : (parts || plan.expert_tensor == 1) && plan.expert % group == 0 &&
+                                 group * plan.data % plan.expert == 0;
+    if (!whole) {
+      reasons.push_back(because(
+          "expert",
+          fmt::format("{} splits experts over groups of all {} sequence ranks, each over the {} "
+                      "tensor ranks, or whole over these, too: not EP {}, ETP {}",
+                      f.name, plan.sequence(), plan.tensor, plan.expert, plan.expert_tensor),
+          f.axes.expert_source));
+    }
+  }
   const std::span<const Dispatcher> known = f.axes.dispatchers;
   if (plan.sends_to_experts() && !known.empty() &&
       std::ranges::find(known, plan.to_experts) == known.end()) {

@@ -249,7 +249,7 @@ StepEvaluator::Call StepEvaluator::linear_at(const StepPlan& plan, std::int64_t 
   const StepRequest& step = common_.request();
   LinearCost found = linear_attention_cost(
       *request_.model, {.seq = seq, .dtype = step.dtype, .kind = step.kind}, plan, kernels_, ranks);
-  Call call{.cost = std::move(found.cost),
+  Call call{.cost = found.cost,
             .spread = found.spread,
             .across = ranks.nodes() > 1 ? 1.0 : 0.0,
             .bound_by = "transfers of linear attention",
@@ -277,7 +277,7 @@ StepEvaluator::Call StepEvaluator::sparse_at(const StepPlan& plan, const LayerRu
       .problem = request_.problem, .kind = common_.request().kind, .call = sparse_call(run.ops)};
   work.problem.seq = seq;
   SparseCost found = sparse_attention_cost(*request_.model, work, plan, kernels_, ranks);
-  return {.cost = std::move(found.cost),
+  return {.cost = found.cost,
           .spread = found.spread,
           .across = ranks.nodes() > 1 ? 1.0 : 0.0,
           .bound_by = "gathering keys for sparse attention",

@@ -8,6 +8,14 @@
 #include <algorithm>
 
 namespace spp {
+namespace {
+
+std::size_t virtual_stage(const StepPoint& point, int rank, int chunk) {
+  const int stage = chunk * point.pipeline + rank;
+  return static_cast<std::size_t>(stage);
+}
+
+}  // namespace
 
 StepBounds::StepBounds(const Request& request, StepEvaluator& evaluator)
     : request_(request),
@@ -170,7 +178,7 @@ StepBounds::PassesOfRank StepBounds::passes_of(const StepPoint& point, const Lay
     all.issued += n * (kind.forward_issued + (train_ ? kind.backward_issued.at(r) : 0));
   };
   for (int chunk = 0; chunk < point.virtual_stages; ++chunk) {
-    const StageKinds& stage = stages[static_cast<std::size_t>(chunk * point.pipeline + rank)];
+    const StageKinds& stage = stages[virtual_stage(point, rank, chunk)];
     for (std::size_t k = 0; k < stage.layers.size(); ++k) {
       add(real_of(stage.layers[k]), cost.kinds[k]);
     }
@@ -205,7 +213,7 @@ HeldWeights StepBounds::held_by(const StepPoint& point, const LayersCost& cost,
                                 const std::vector<StageKinds>& stages, int rank) {
   HeldWeights held;
   for (int chunk = 0; chunk < point.virtual_stages; ++chunk) {
-    const StageKinds& stage = stages[static_cast<std::size_t>(chunk * point.pipeline + rank)];
+    const StageKinds& stage = stages[virtual_stage(point, rank, chunk)];
     for (std::size_t k = 0; k < stage.layers.size(); ++k) {
       held += stage.layers[k] * cost.kinds[k].weights;
     }
@@ -224,7 +232,7 @@ StepBounds::RankBytes StepBounds::bytes_of_rank(const StepPoint& point, const La
   double working = 0, cached = 0;
   bool ends = false;
   for (int chunk = 0; chunk < point.virtual_stages; ++chunk) {
-    const StageKinds& stage = stages[static_cast<std::size_t>(chunk * point.pipeline + rank)];
+    const StageKinds& stage = stages[virtual_stage(point, rank, chunk)];
     double own = 0;
     for (std::size_t k = 0; k < stage.layers.size(); ++k) {
       const double n = real_of(stage.layers[k]);

@@ -46,7 +46,7 @@ int usual_expert_tensor(const Request& request, const StepPlan& plan) {
     return 1;
   }
   const int sequence = request.gpus / (plan.tensor * plan.pipeline * plan.data);
-  return std::max(1, f->axes.expert_ranks_of(plan.tensor, sequence, plan.data) / plan.expert);
+  return f->axes.parts_of_expert(plan.expert, plan.tensor, sequence, plan.data).front();
 }
 
 /// Degrees around attention that are not given are 1, of experts' parts as the framework has them.

@@ -156,18 +156,22 @@ class Space {
       degrees = divisors_of(model_.experts.count);
     }
     for (const std::int64_t expert : degrees) {
-      const std::int64_t of_each = request_.step.expert_tensor.value_or(
-          ranks > 0 ? static_cast<int>(std::max<std::int64_t>(1, ranks / expert)) : 1);
       point.expert = static_cast<int>(expert);
-      point.expert_tensor = static_cast<int>(of_each);
-      if (all % (expert * of_each) != 0) {
-        if (request_.step.expert) {
-          reject(point,
-                 {"expert", fmt::format("{} x {} expert ranks do not divide a stage's {} ranks",
-                                        expert, of_each, all)});
+      std::vector<int> parts{request_.step.expert_tensor.value_or(1)};
+      if (f != nullptr && !request_.step.expert_tensor) {
+        parts = f->axes.parts_of_expert(point.expert, point.tensor, point.sequence, point.data);
+      }
+      for (const int of_each : parts) {
+        point.expert_tensor = of_each;
+        if (all % (expert * of_each) != 0) {
+          if (request_.step.expert) {
+            reject(point,
+                   {"expert", fmt::format("{} x {} expert ranks do not divide a stage's {} ranks",
+                                          expert, of_each, all)});
+          }
+        } else if (ranks == 0 || expert * of_each == ranks) {
+          send_experts_of(point);
         }
-      } else if (ranks == 0 || expert * of_each == ranks) {
-        send_experts_of(point);
       }
     }
   }

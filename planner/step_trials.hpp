@@ -60,14 +60,14 @@ class StepTrials {
   }
   /// Whether it does before anything is known of its attention. Its memory is exact around that
   /// from then on.
-  bool fits_around_attention(std::size_t point);
+  bool fits_around_attention(std::size_t i);
   /// Its pipeline is too long to be walked.
   [[nodiscard]] bool too_long(std::size_t point) const;
 
   // ---- plans
   /// The point with that plan of attention and the ZeRO stage that is the fastest of those that
   /// fit. Not of a point that is too long.
-  void evaluate(std::size_t point, const SequencePlan& attention);
+  void evaluate(std::size_t i, const SequencePlan& attention);
   /// A legal plan of the point, whether it fits or not.
   [[nodiscard]] StepEvaluation evaluate_anyway(std::size_t point, const StepPlan& plan);
   /// Whether the framework that is asked for runs it; if not, why is listed, once.

@@ -64,7 +64,8 @@ void copy_between(const Site& site, const Copy& op, const GraphWork& work, const
         }
         copied.add({.cell = {.tokens = t, .heads = slot}, .contributions = met, .normaliser = {}});
       } else {
-        sum.insert(static_cast<std::size_t>(*copy.first + slot));
+        const int of_slot = *copy.first + slot;
+        sum.insert(static_cast<std::size_t>(of_slot));
       }
     }
     if (!copy.spreads) {

@@ -235,7 +235,8 @@ void multiply_back(const Site& site, const Gemm& op, const GraphWork& work) {
   if (is_value(x.tensor)) {
     const Use use = use_of(work.index, x, op.definition);
     for (const int part : blocks->columns) {
-      met.insert(static_cast<std::size_t>(use.first + part));
+      const int of_part = use.first + part;
+      met.insert(static_cast<std::size_t>(of_part));
     }
   } else if (!op.initial) {
     site.stop("adds to d_out, of which one product gives all");

@@ -83,7 +83,6 @@ Operands operands_of(const GraphWork& work, bool backward) {
     }
     case LayerFunction::dispatch:  // copies
     case LayerFunction::combine:
-      break;
     case LayerFunction::add:  // of the input whose gradient it is, which the op's buffer tells
     case LayerFunction::linear:
     case LayerFunction::word_loss:  // its gradient is a constant, which word_sums knows
@@ -185,7 +184,8 @@ Contents given_to(const Site& site, TensorRef ref, const GraphWork& work, const 
   if (ref.tensor == Tensor::d_value) {
     const bool of_parts = by.use.count > 1;
     for (const int part : of_parts ? by.parts : std::vector{0}) {
-      met.insert(static_cast<std::size_t>(by.use.first + part));
+      const int of_part = by.use.first + part;
+      met.insert(static_cast<std::size_t>(of_part));
     }
   }
   if (ref.tensor == Tensor::value && work.graph.sum_parts(work.definition) > 0) {

@@ -90,8 +90,8 @@ bool experts_uneven(const JsonView& config);
 std::string not_costed_line(const std::vector<std::string>& reasons);
 
 /// Fills what the kinds have in common and refuses heads that do not divide. A key that is missing
-/// in `config` is named by its first name. `outer`: the whole document.
-void read_decoder(const JsonView& config, const std::optional<JsonView>& wrapper,
+/// in `published` is named by its first name. `outer`: the whole document.
+void read_decoder(const JsonView& published, const std::optional<JsonView>& wrapper,
                   const JsonView& outer, Model& model);
 void read_diffusion(const JsonView& config, Model& model);
 

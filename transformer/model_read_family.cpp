@@ -220,7 +220,8 @@ constexpr std::array families{
 bool lacks_gate(const JsonView& config) {
   const std::string name = activation_name(config);
   const bool older = find_any(config, {"activation_function", "n_embd"}).has_value();
-  const bool gates = activation_of(name) == Activation::silu || name.find("glu") != name.npos;
+  const bool gates =
+      activation_of(name) == Activation::silu || name.find("glu") != std::string::npos;
   return (older && !gates) || name == "relu2" || name == "xielu";
 }
 
@@ -247,8 +248,9 @@ bool has_part(const std::string& key, std::span<const std::string_view> parts) {
 
 /// null, false, 0, an empty list, object or text.
 bool says_nothing(const Json& value) {
-  return value.is_null() || value == false || value == 0 || value == "" ||
-         (value.is_structured() && value.empty());
+  return value.is_null() || value == false || value == 0 ||
+         (value.is_structured() && value.empty()) ||
+         (value.is_string() && value.get_ref<const std::string&>().empty());
 }
 
 }  // namespace

@@ -126,7 +126,7 @@ bool adopt_unlisted(Matrix& m, const std::vector<std::string>& words, IsCode is_
 /// A line with the codes of a device. `ended`: a blank is behind the last word, which is whole.
 /// Nothing if the table is of another kind.
 std::optional<Matrix::Row> row_of(const Matrix& m, const std::vector<std::string>& words,
-                                  bool ended, Place place, IsCode is_code) {
+                                  bool ended, const Place& place, IsCode is_code) {
   Matrix::Row row{.device = words[0], .codes = {}, .rest = {}, .cut = false, .place = place};
   std::size_t w = 1;
   while (w < words.size() && row.codes.size() < m.columns && is_code(words[w])) {

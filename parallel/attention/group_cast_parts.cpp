@@ -101,7 +101,8 @@ Needed found_needed(const Problem& padded, const AttentionMesh& mesh) {
            ++at) {
         const std::int64_t count = std::min(at->end, need.end) - begin;
         if (const int distance = (r - at->rank + ring) % ring; distance > 0) {
-          found.tokens[static_cast<std::size_t>(r * ring + distance)] += count;
+          const int place = r * ring + distance;
+          found.tokens[static_cast<std::size_t>(place)] += count;
           found.all_tokens += count;
         }
         begin += count;

@@ -40,7 +40,8 @@ struct Needed {
   std::int64_t most_pairs = 0;  // of a rank's queries
 
   [[nodiscard]] std::int64_t from(int rank, int distance) const {
-    return tokens[static_cast<std::size_t>(rank * ring + distance)];
+    const int place = rank * ring + distance;
+    return tokens[static_cast<std::size_t>(place)];
   }
   [[nodiscard]] std::int64_t to(int rank, int distance) const {
     return from((rank + distance) % ring, distance);

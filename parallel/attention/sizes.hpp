@@ -65,7 +65,7 @@ struct Sizes {
     return {.queries = tokens, .keys = tokens * problem.end() / problem.seq};
   }
   static Rows of_sequence(std::int64_t tokens) { return {.queries = tokens, .keys = tokens}; }
-  [[nodiscard]] Tiles tiles(Rows rows, std::int64_t q_heads, std::int64_t kv_heads) const;
+  [[nodiscard]] Tiles tiles(Rows of, std::int64_t q_heads, std::int64_t kv_heads) const;
   [[nodiscard]] Bytes in(DType dtype, Bytes tile) const {
     return tile / size_of(problem.dtype) * size_of(dtype);
   }

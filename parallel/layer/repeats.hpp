@@ -22,7 +22,7 @@ class StepRepeats {
               ProgramBuilder& program);
 
   /// Writes the step if its micro-batch repeats another; else says false.
-  bool repeat(const StageStep& step);
+  bool repeat(const StageStep& wanted);
   /// `write` writes it.
   template <class Write>
   void write(const StageStep& step, Write write) {

@@ -26,7 +26,7 @@ struct TimedStep {
 }  // namespace
 
 std::string to_string(const StageStep& step, int chunks) {
-  const std::string op = to_string(step.op, chunks);
+  std::string op = to_string(step.op, chunks);
   switch (step.kind) {
     case StageStepKind::work:
       return op;

@@ -1,5 +1,7 @@
 // torchtitan: context parallelism of PyTorch. FSDP shards over dp_shard x cp, always: ZeRO 3, or 2
 // where parameters stay gathered after the forward; dp_replicate groups of data ranks have copies.
+// Experts are split over ranks that dense weights have for context and shards (ParallelDims), and
+// without expert parallelism over the tensor ranks.
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/text.hpp"
 #include "step/stages.hpp"
@@ -12,6 +14,7 @@ constexpr std::string_view configs =
 /// seq_len_divisor, whatever the degrees.
 constexpr std::string_view parallel_dims =
     "https://github.com/pytorch/torchtitan/blob/main/torchtitan/distributed/parallel_dims.py";
+constexpr std::array by_all_to_all{Dispatcher::all_to_all};
 constexpr std::array stages{2, 3};
 constexpr std::array orders{"1f1b"sv, "interleaved"sv, "gpipe"sv};
 constexpr std::array<Way, 4> ways{{torch_ways[0],
@@ -86,6 +89,10 @@ Snippet emit(const Launch& launch, const Way& way) {
     command.add("--parallelism.context-parallel-load-balancer",
                 launch.attention.layout == Layout::zigzag ? "headtail" : "None");
   }
+  if (launch.ep > 1) {
+    command.add("--parallelism.expert-parallel-degree", launch.ep);
+    command.add("--parallelism.expert-tensor-parallel-degree", launch.etp);
+  }
   // In a pipeline parameters stay gathered, as plans have them, by default.
   command.add("--parallelism.fsdp-reshard-after-forward", launch.zero == 2 ? "never"
                                                           : launch.pp > 1  ? "default"
@@ -116,7 +123,14 @@ extern const Framework entry{
     .zero = {.values = stages, .source = configs},
     .recompute = {.values = any_recompute, .source = configs},
     .modules = {RecomputeModule::every_second_gemm},
-    .axes = {.tensor = true, .pipeline = true, .orders = orders, .shard_copies = true},
+    .axes = {.tensor = true,
+             .pipeline = true,
+             .expert = true,
+             .orders = orders,
+             .expert_ranks = ExpertRanks::whole_groups,
+             .expert_source = parallel_dims,
+             .dispatchers = by_all_to_all,
+             .shard_copies = true},
     .models = ModelKind::llm,
     .unit = {.tokens = 2, .source = parallel_dims},
     .emit = emit,

@@ -156,7 +156,7 @@ class RowOperands {
   /// A function of values alone; its gradient reads them again, and that of the result.
   void values(const std::vector<std::string>& read, const std::string& written) {
     for (const std::string& name : read) {
-      definition_.reads.push_back({Tensor::value, value(name, work_.width)});
+      definition_.reads.emplace_back(Tensor::value, value(name, work_.width));
     }
     const int to = value(written, work_.width);
     definition_.writes = {{Tensor::value, to}};

@@ -97,8 +97,8 @@ TensorData::TensorData(const InputData& data, TensorRef ref) {
   } else if (function == LayerFunction::split_heads) {
     below_ = gain;
   } else if (function != LayerFunction::embedding) {
-    const auto rows = static_cast<float>(param.rows / std::max(param.experts, 1));
-    below_.scale = std::sqrt(3.0F / rows);
+    const std::int64_t rows = param.rows / std::max(param.experts, 1);
+    below_.scale = std::sqrt(3.0F / static_cast<float>(rows));
   }
 }
 

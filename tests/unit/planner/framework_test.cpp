@@ -413,6 +413,40 @@ TEST_CASE("layers that attend in chunks are no causal ones where a sequence has 
   CHECK(rules().empty());
 }
 
+TEST_CASE("torchtitan splits experts over whole groups that share a sequence") {
+  const sim::Cluster cluster = world("dgx-h100", 2);
+  const Framework& titan = named("torchtitan");
+  Request request = test::step_request(cluster, "qwen3-30b-a3b", 32768);
+  const StackSpec stack = test::catalog().stack("torchtitan", "test");
+  request.run_by(stack);
+  const auto refused = [&](int expert, int expert_tensor) {
+    Candidate c;
+    c.plan = {.attention = {.strategy = "zigzag-ring", .ring = 4, .layout = Layout::zigzag},
+              .tensor = 2,
+              .data = 2,
+              .expert = expert,
+              .expert_tensor = expert_tensor,
+              .micro_batches = 1,
+              .zero = 3};
+    const std::vector<Cannot> reasons = cannot(titan, request, c);
+    return std::ranges::find(reasons, "expert", &Cannot::rule) != reasons.end();
+  };
+  CHECK_FALSE(refused(1, 2));  // over the tensor ranks, as the rest
+  CHECK(refused(1, 1));
+  CHECK_FALSE(refused(4, 2));  // the ranks of a sequence
+  CHECK_FALSE(refused(8, 2));
+  CHECK(refused(2, 2));
+  CHECK_FALSE(refused(8, 1));  // and their tensor ranks
+  CHECK_FALSE(refused(16, 1));
+  CHECK(refused(4, 1));
+  request.framework = &titan;
+  request.step.expert = 16;
+  const Candidate best = plan(request).candidates.at(0);
+  CHECK(best.plan.expert == 16);
+  CHECK_THAT(exported(titan, request, best).snippet.blocks.at(0).text,
+             ContainsSubstring("--parallelism.expert-parallel-degree 16"));
+}
+
 TEST_CASE("what attends in chunks no flag of Megatron says") {
   const sim::Cluster cluster = world("dgx-h100", 1);
   Request request = request_for(named("megatron"), cluster, 8);
