@@ -26,6 +26,9 @@ constexpr FlopRate most_flop_rate{1e18};                // a whole machine of to
 /// No clock that programs read sees less: what was measured takes at least this long.
 constexpr Seconds least_measured{1e-9};
 
+/// ASCII letters; other bytes as they are.
+std::string in_lower_case(std::string_view text);
+
 /// A whole number in [min, max]; digits only.
 std::int64_t parse_int(std::string_view text, std::string_view where, std::int64_t min,
                        std::int64_t max);

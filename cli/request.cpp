@@ -192,6 +192,11 @@ void Reader::bare_shape() {
   p.head_dim = count("head-dim", text_or("head-dim", "head_dim", "128"), most_head_dim);
   const int value_dim = count("value-dim", most_head_dim).value_or(p.head_dim);
   p.value_dim = value_dim == p.head_dim ? 0 : value_dim;
+  constexpr int unit = 8;
+  if (p.head_dim % unit != 0 || value_dim % unit != 0) {
+    assume("head_dim", fmt::format("{} as it is", p.head_dim % unit != 0 ? p.head_dim : value_dim),
+           "FlashAttention and cuDNN want multiples of 8: padded, a GPU's kernels take longer");
+  }
   if (const auto function = args_.find("attention")) {
     p.function = parse_attention_function(*function, "--attention");
   }

@@ -11,7 +11,6 @@
 #include "machine/stack.hpp"
 
 #include <algorithm>
-#include <cctype>
 
 namespace spp {
 namespace {
@@ -20,12 +19,6 @@ namespace fs = std::filesystem;
 
 bool is_path(const std::string& name) {
   return name.find('/') != std::string::npos || name.ends_with(".json");
-}
-
-std::string in_lower_case(std::string_view text) {
-  std::string lower(text);
-  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
-  return lower;
 }
 
 /// Members that say that there is nothing.

@@ -1,6 +1,7 @@
 #include "planner/framework.hpp"
 
 #include "base/error.hpp"
+#include "base/parse.hpp"
 #include "base/suggest.hpp"
 #include "planner/framework_match.hpp"
 #include "planner/framework_step.hpp"
@@ -9,16 +10,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 
 namespace spp {
 namespace {
-
-std::string in_lower_case(std::string_view text) {
-  std::string lower(text);
-  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
-  return lower;
-}
 
 bool has_both(const SequencePlan& plan) { return plan.ulysses > 1 && plan.ring > 1; }
 

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/parse.hpp"
+#include "regress/point_answer.hpp"
 
 #include <algorithm>
 #include <array>
@@ -22,10 +23,6 @@ constexpr double unmeasured_kernel_spread = 0.4;
 constexpr std::int64_t deepseek_q_lora = 1536;
 constexpr std::int64_t deepseek_kv_lora = 512;
 constexpr std::int64_t deepseek_rope = 64;
-
-DType tensors_of(const Point& p) {
-  return p.dtype == "fp16" ? DType::fp16 : p.dtype == "fp32" ? DType::fp32 : DType::bf16;
-}
 
 /// xorshift64: the same numbers everywhere.
 class Uniform {
@@ -127,10 +124,6 @@ constexpr std::array cache_writers{
 /// Start of such a kernel in a CUDA graph.
 constexpr Seconds cache_startup(3e-6);
 
-bool says(std::string_view text, std::string_view word) {
-  return text.find(word) != std::string_view::npos;
-}
-
 /// The attention kernel of a prefill, and the writing of the latent into the cache. Projected: keys
 /// and values of its own for each head, which the kernel before put together from the latent.
 /// Absorbed: all heads attend to the latent itself.
@@ -152,7 +145,7 @@ KernelAnswer latent_attention(const Point& p, const KernelCost& cost) {
   const std::int64_t latent =
       p.kv_lora_rank.value_or(deepseek_kv_lora) + p.qk_rope_head_dim.value_or(deepseek_rope);
   // SGLang's and vLLM's tables have the attention kernel without what makes its keys.
-  const bool alone = absorbed || says(p.library, "SGLang") || says(p.library, "vLLM");
+  const bool alone = absorbed || contains(p.library, "SGLang") || contains(p.library, "vLLM");
   const std::int64_t heads = alone ? 0 : *p.q_heads * (*p.head_dim + value_dim);
   const Bytes beside = Bytes(size_of(shape.dtype)) * *p.seq * shape.batch * (2 * latent + heads);
   const Problem problem{.seq = *p.seq,
@@ -245,26 +238,26 @@ std::vector<std::vector<std::int64_t>> expert_rows(const Point& p) {
 }
 
 std::string attention_kernel_of(const Point& p, const GenerationSpec& generation) {
-  const bool narrow = says(p.dtype, "fp8") || says(p.dtype, "fp4");
-  const std::string format = narrow ? fmt::format(" {}", p.dtype) : "";
+  const std::string format = is_low_precision(p) ? fmt::format(" {}", p.dtype) : "";
   if (p.library.empty()) {
     return p.kernel + format;
   }
   const bool encoder = p.mask == PointMask::full || p.mask == PointMask::varlen_full;
-  const bool two = says(p.kernel, "flash_att") && !says(p.kernel, "fa4") && !says(p.kernel, "_v4");
+  const bool two =
+      contains(p.kernel, "flash_att") && !contains(p.kernel, "fa4") && !contains(p.kernel, "_v4");
   std::vector<std::string> names;
-  if (says(p.kernel, "trtllm") || says(p.library, "TensorRT-LLM")) {
+  if (contains(p.kernel, "trtllm") || contains(p.library, "TensorRT-LLM")) {
     names = {"TRT-LLM"};
-  } else if (says(p.kernel, "flashinfer")) {
+  } else if (contains(p.kernel, "flashinfer")) {
     names = {"FlashInfer", "FA2 varlen"};
-  } else if (says(p.kernel, "triton")) {
+  } else if (contains(p.kernel, "triton")) {
     names = {"Triton"};
-  } else if (says(p.kernel, "fa3") || says(p.kernel, "_v3")) {
+  } else if (contains(p.kernel, "fa3") || contains(p.kernel, "_v3")) {
     names = {encoder ? "FA3 varlen" : "FA3 paged", "FA3"};
-  } else if (says(p.kernel, "fa4") || says(p.kernel, "_v4")) {
+  } else if (contains(p.kernel, "fa4") || contains(p.kernel, "_v4")) {
     names = {"FA4"};
   } else if (two) {  // vLLM's reads keys and values from the cache
-    names = {!encoder && says(p.library, "vLLM") ? "FA2 paged" : "FA2 varlen", "FA2"};
+    names = {!encoder && contains(p.library, "vLLM") ? "FA2 paged" : "FA2 varlen", "FA2"};
   }
   names.push_back(generation.attention.kernel);
   names.emplace_back("cuDNN 9");
@@ -285,7 +278,7 @@ Seconds cache_write(const Point& p, const KernelCost& cost) {
     return Seconds(0);
   }
   const auto* server = std::ranges::find_if(
-      cache_writers, [&](const CacheWriter& w) { return says(p.library, w.server); });
+      cache_writers, [&](const CacheWriter& w) { return contains(p.library, w.server); });
   const CacheWriter& writer = server == cache_writers.end() ? cache_writers[1] : *server;
   const GpuSpec& gpu = cost.gpu();
   const auto tokens = static_cast<double>(*p.seq * p.batch.value_or(1));
@@ -337,7 +330,7 @@ KernelAnswer linear_answer(const Point& p, const GpuSpec& gpu, const LinearSpec&
                                tensors_of(p)),
             .spread = unmeasured_kernel_spread};
   }
-  const bool fused = says(p.kernel, "flashinfer") || says(p.plugin, "flashinfer");
+  const bool fused = contains(p.kernel, "flashinfer") || contains(p.plugin, "flashinfer");
   return {.time = gated_delta_time(gpu, spec,
                                    {.seq = seq,
                                     .batch = batch,

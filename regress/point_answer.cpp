@@ -12,16 +12,16 @@
 namespace spp::regress {
 namespace {
 
-DType dtype_of(const Point& p) {
-  return p.dtype == "fp16" ? DType::fp16 : p.dtype == "fp32" ? DType::fp32 : DType::bf16;
-}
-
 Mask mask_of(const Point& p) {
   const bool full = p.mask == PointMask::full || p.mask == PointMask::varlen_full;
   return {.kind = full ? MaskKind::full : MaskKind::causal};
 }
 
 }  // namespace
+
+DType tensors_of(const Point& p) {
+  return p.dtype == "fp16" ? DType::fp16 : p.dtype == "fp32" ? DType::fp32 : DType::bf16;
+}
 
 PointPrediction no(std::string reason) {
   PointPrediction p;
@@ -45,7 +45,7 @@ Problem problem_of(const Point& p) {
           .head_dim = *p.head_dim,
           .value_dim = p.head_dim_v.value_or(0),
           .mask = mask_of(p),
-          .dtype = dtype_of(p)};
+          .dtype = tensors_of(p)};
 }
 
 std::vector<std::vector<std::int64_t>> packings_of(const Point& p) {

@@ -14,6 +14,9 @@ namespace spp::regress {
 /// A point without a prediction, and why.
 PointPrediction no(std::string reason);
 
+/// In which its tensors are: bf16 unless it says other 16 or 32 bits.
+DType tensors_of(const Point& p);
+/// Its matrices multiply in fewer.
 bool is_low_precision(const Point& p);
 
 /// Why a point says too little for `problem_of`; "" if it does not.

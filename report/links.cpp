@@ -17,10 +17,6 @@ namespace {
 
 constexpr std::int64_t most_parts = 1 << 20;
 
-std::string rate_at(const JsonView& view, std::string_view key) {
-  return human(Bandwidth(view.at(key).number(0, most_count_read)));
-}
-
 struct AxisLook {
   std::string_view axis, key, label;
 };
@@ -199,6 +195,10 @@ std::string most_loaded(const std::vector<AxisRead>& axes, const LinkRead& link,
 }
 
 }  // namespace
+
+std::string rate_at(const JsonView& view, std::string_view key) {
+  return human(Bandwidth(view.at(key).number(0, most_count_read)));
+}
 
 NodeDrawing node_of(const JsonView& machine) {
   const JsonView intra = machine.at("intra");

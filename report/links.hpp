@@ -9,6 +9,9 @@
 
 namespace spp::report {
 
+/// A bandwidth of a document, for people.
+std::string rate_at(const JsonView& view, std::string_view key);
+
 /// A node of a document's "machine".
 NodeDrawing node_of(const JsonView& machine);
 

@@ -80,17 +80,6 @@ std::vector<double> log_ticks(double from, double to, int about) {
   return fine.size() >= 2 ? thinned(fine, about) : nice_ticks(from, to, about);
 }
 
-std::vector<double> octave_ticks(double from, double to, int about) {
-  if (!(from > 0) || !(to >= from) || !std::isfinite(to)) {
-    return {from};
-  }
-  std::vector<double> octaves;
-  for (double e = std::ceil(std::log2(from) - 1e-9); e <= std::log2(to) + 1e-9; ++e) {
-    octaves.push_back(std::exp2(e));
-  }
-  return octaves.empty() ? std::vector<double>{from} : thinned(octaves, about);
-}
-
 Scale from_zero(double largest) {
   if (!(largest > 0) || !std::isfinite(largest)) {
     return {.from = 0, .to = 1};

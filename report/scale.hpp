@@ -20,9 +20,6 @@ std::vector<double> nice_ticks(double from, double to, int about);
 /// them 1, 2, 5 times those. from > 0.
 std::vector<double> log_ticks(double from, double to, int about);
 
-/// Powers of two within [from, to], thinned out to about so many. from > 0.
-std::vector<double> octave_ticks(double from, double to, int about);
-
 /// From 0 to a nice number at or above the largest value.
 Scale from_zero(double largest);
 

@@ -6,20 +6,12 @@
 #include <algorithm>
 
 namespace spp::runtime {
-namespace {
-
-Bytes aligned(Bytes size) {
-  const std::int64_t unit = arena_alignment.value();
-  return Bytes((size.value() + unit - 1) / unit * unit);
-}
-
-}  // namespace
 
 Bytes memory_needed(const StoredProgram& program, MemoryPart part) {
-  Bytes total = part == MemoryPart::all ? aligned(program.arena.size) : Bytes(0);
+  Bytes total = part == MemoryPart::all ? arena_aligned(program.arena.size) : Bytes(0);
   for (const Buffer& buffer : program.buffers) {
     if (buffer.role != BufferRole::scratch) {
-      total += aligned(bytes_of(buffer));
+      total += arena_aligned(bytes_of(buffer));
     }
   }
   return total;
@@ -28,14 +20,14 @@ Bytes memory_needed(const StoredProgram& program, MemoryPart part) {
 void ProgramMemory::place(std::byte* base, MemoryPart part) {
   const bool scratch = part == MemoryPart::all;
   buffers_.assign(program_->buffers.size(), {});
-  std::int64_t next = scratch ? aligned(program_->arena.size).value() : 0;
+  std::int64_t next = scratch ? arena_aligned(program_->arena.size).value() : 0;
   for (std::size_t i = 0; i < program_->buffers.size(); ++i) {
     const Buffer& buffer = program_->buffers[i];
     const Bytes bytes = bytes_of(buffer);
     const auto count = static_cast<std::size_t>(bytes.value());
     if (buffer.role != BufferRole::scratch) {
       buffers_[i] = {base + next, count};
-      next += aligned(bytes).value();
+      next += arena_aligned(bytes).value();
     } else if (scratch && program_->arena.offsets[i] != Arena::outside) {
       buffers_[i] = {base + program_->arena.offsets[i].value(), count};
     }

@@ -110,11 +110,6 @@ Bytes peak_of(std::span<const BufferId> scratch, std::span<const Lifetime> lifet
   return peak;
 }
 
-Bytes aligned(Bytes size) {
-  const std::int64_t unit = arena_alignment.value();
-  return Bytes((size.value() + unit - 1) / unit * unit);
-}
-
 /// Lowest offset at which `size` bytes fit between `taken` ranges (begin, end), sorted by begin.
 Bytes first_fit(Bytes size, std::span<const std::pair<Bytes, Bytes>> taken) {
   Bytes offset{};
@@ -122,7 +117,7 @@ Bytes first_fit(Bytes size, std::span<const std::pair<Bytes, Bytes>> taken) {
     if (offset + size <= begin) {
       break;
     }
-    offset = std::max(offset, aligned(end));
+    offset = std::max(offset, arena_aligned(end));
   }
   return offset;
 }

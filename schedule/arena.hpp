@@ -41,6 +41,11 @@ struct Arena {
 };
 
 constexpr Bytes arena_alignment{256};
+/// So much or more, a multiple of it.
+constexpr Bytes arena_aligned(Bytes size) {
+  const std::int64_t unit = arena_alignment.value();
+  return Bytes((size.value() + unit - 1) / unit * unit);
+}
 
 /// Walks the program once, one iteration at a time; O(buffers^2 * streams) after that.
 Arena plan_arena(const Program& program);

@@ -23,7 +23,7 @@ std::string to_string(const StageStep& step, int chunks);
 /// By rank. Messages stand where they would if forwards, and the halves of backwards, took equally
 /// long: right behind the work that gives them, and at the receiver behind the work that it has
 /// begun by then. All of them follow one order, that of time, so none waits in a circle. The
-/// pipeline must be legal, and proven (disproof).
+/// pipeline must be legal, and proven (walk.hpp), as tests do of every order.
 std::vector<std::vector<StageStep>> with_messages(const Pipeline& pipeline,
                                                   const PipelineShape& shape);
 

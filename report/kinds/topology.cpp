@@ -15,10 +15,6 @@ std::string subject(const JsonView& document) {
   return (machine ? *machine : document.at("gpu")).at("name").string();
 }
 
-std::string rate_at(const JsonView& view, std::string_view key) {
-  return human(Bandwidth(view.at(key).number(0, most_count_read)));
-}
-
 std::string picture(const JsonView& document) {
   const auto machine = document.find("machine");
   if (!machine) {

@@ -86,8 +86,12 @@ class CudnnSdpa final : public Sdpa {
   CudnnSdpa(const CudnnSdpa&) = delete;
   CudnnSdpa& operator=(const CudnnSdpa&) = delete;
   ~CudnnSdpa() override {
-    const std::shared_ptr<const void> context = entered();
-    handle_.reset();
+    try {
+      const std::shared_ptr<const void> context = entered();
+      handle_.reset();
+    } catch (const BackendError&) {  // of a context that is gone with all that it held
+      static_cast<void>(handle_.release());
+    }
   }
 
   Bytes workspace(const SdpaShape& shape, Phase phase) override {

@@ -190,8 +190,12 @@ class CublasGemm::Plans {
   Plans(const Plans&) = delete;
   Plans& operator=(const Plans&) = delete;
   ~Plans() {
-    const auto context = enter();
-    handle_.reset();
+    try {
+      const auto context = enter();
+      handle_.reset();
+    } catch (const BackendError&) {  // of a context that is gone with all that it held
+      static_cast<void>(handle_.release());
+    }
   }
 
   [[nodiscard]] bool know(const GemmArgs& args) const { return plans_.contains(key_of(args)); }
