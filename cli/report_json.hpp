@@ -21,9 +21,9 @@ Json to_json(const std::vector<Assumption>& assumptions);
 /// One phase, simulated. `streams`: their names.
 Json call_json(const sim::Simulation& simulation, Phase phase,
                const std::vector<std::string>& streams);
-Json to_json(const ComponentSeconds& parts);
+Json to_json(const ComponentSeconds& seconds);
 Json to_json(const GpuSpec& gpu);
-Json to_json(const MachineSpec& machine);
+Json to_json(const MachineSpec& m);
 
 Json plan_document(const Job& job, const PlanResult& result, Seconds elapsed);
 Json simulation_document(const Job& job, const Evaluation& evaluation, Seconds elapsed);

@@ -86,7 +86,7 @@ class StepEvaluator {
   /// What lets tokens of a kind of layers see each other; nullptr: nothing.
   [[nodiscard]] const Call* call_of(const StepPlan& plan, const LayerRun& run);
   [[nodiscard]] Call simulate(const StepPlan& plan, const Problem& whole) const;
-  static Call call_of(const Request& call, const SequencePlan& plan, const Evaluation& simulated);
+  static Call call_of(const Request& call, const SequencePlan& plan, const Evaluation& e);
   [[nodiscard]] std::vector<AttentionCost> costs_of(const StepPlan& plan);
   /// Tokens of a sequence, padded for the plan.
   [[nodiscard]] std::int64_t padded_seq(const StepPlan& plan) const;

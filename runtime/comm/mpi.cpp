@@ -432,7 +432,8 @@ std::vector<std::string> MpiTransport::all_gather_text(const std::string& mine) 
     }
     t.places.resize(ranks);
     std::exclusive_scan(t.lengths.begin(), t.lengths.end(), t.places.begin(), 0);
-    t.all.resize(static_cast<std::size_t>(t.places.back() + t.lengths.back()));
+    t.all.resize(static_cast<std::size_t>(t.places.back()) +
+                 static_cast<std::size_t>(t.lengths.back()));
     check(MPI_Iallgatherv(t.mine.data() + std::min(begin, t.size),
                           t.lengths[static_cast<std::size_t>(rank_)], byte_type(), t.all.data(),
                           t.lengths.data(), t.places.data(), byte_type(), comm_, &request),

@@ -70,7 +70,7 @@ void word_sums(const WordSumsArgs& args) {
     }
     const std::int64_t target = word_at(targets, row) - part * matrix_columns(logits);
     const bool is_own = target >= 0 && target < matrix_columns(logits);
-    float* own = &of_parts[static_cast<std::size_t>(3 * part)];
+    float* own = &of_parts[3 * static_cast<std::size_t>(part)];
     own[0] = most;
     own[1] = sum;
     own[2] = is_own ? x[static_cast<std::size_t>(target)] : 0;

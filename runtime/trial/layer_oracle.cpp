@@ -298,7 +298,7 @@ void LayerOracle::backward(const Definition& d) {
       return;
     }
     case LayerFunction::add: {
-      const std::vector<double> d_z(gradient(d.writes[0]));  // inputs' may be made beside it
+      const auto& d_z = gradient(d.writes[0]);
       for (const TensorRef input : d.reads) {
         auto& d_x = gradient(input);
         for (std::size_t i = 0; i < d_z.size(); ++i) {

@@ -206,7 +206,7 @@ TEST_CASE("a step whose results are 0 or too large, or that updates nothing, is 
           each_result(parts, [&](const Buffer&, const runtime::Rows& rows) {
             for (std::int64_t i = 0; i < rows.elements(); ++i) {
               runtime::store(rows.dtype, rows.data, i,
-                             factor * static_cast<float>(runtime::load(rows.dtype, rows.data, i)));
+                             factor * runtime::load(rows.dtype, rows.data, i));
             }
           });
         };

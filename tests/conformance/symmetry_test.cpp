@@ -174,7 +174,8 @@ void check_rank(const Schedule& schedule, const AttentionMesh& mesh, Rank rank) 
 void check_alike(const Schedule& schedule, const AttentionMesh& mesh, Rank rank) {
   const Translation moved{.schedule = &schedule, .mesh = &mesh, .position = mesh.at(rank).position};
   // A block of striped chunks has its diagonal or not: of n x n pairs n(n+1)/2 or n(n-1)/2.
-  const auto tokens = static_cast<double>(schedule.contract.attention.seq / mesh.size());
+  const std::int64_t each = schedule.contract.attention.seq / mesh.size();
+  const auto tokens = static_cast<double>(each);
   check_moved(
       schedule, moved, rank, [&](const OpBody& here, const OpBody& there, const Shapes& shapes) {
         if (const auto* exchange = op_if<Exchange>(here)) {

@@ -152,7 +152,8 @@ TEST_CASE("a device's sink and its gradient are the host's") {
     cuda::sink_backward(
         {.lse = b.rows(), .delta = d.rows(), .sinks = c.rows(), .d_sinks = e.rows()}, stream.get());
     // Terms of at most 1, whose lse has the error above, in another order.
-    const auto terms = static_cast<double>(delta.size() / shape.heads);
+    const std::size_t each = delta.size() / static_cast<std::size_t>(shape.heads);
+    const auto terms = static_cast<double>(each);
     CHECK(distance(fetched(e, d_sinks), gradients) <= terms * (terms + 500 * 2) * u32);
   }
 }

@@ -263,6 +263,35 @@ TEST_CASE("what is in flight is known from the beginning and the end of an order
   }
 }
 
+TEST_CASE("what a pipeline says of itself is true of its order") {
+  for (const Pipeline* pipeline : pipelines::all()) {
+    for (const int stages : {2, 3, 4}) {
+      for (const int chunks : {1, 2}) {
+        for (const int batches : {stages, 3 * stages}) {
+          const PipelineShape shape{.stages = stages, .chunks = chunks, .micro_batches = batches};
+          if (!why_not(*pipeline, shape).empty()) {
+            continue;
+          }
+          for (int rank = 0; rank < stages; ++rank) {
+            INFO(pipeline->name << " " << stages << " x " << chunks << ", " << batches << " on "
+                                << rank);
+            const std::vector<StageOp> order = pipeline->order(shape, rank);
+            const std::vector<HeldByChunk> held(static_cast<std::size_t>(chunks),
+                                                {.forward = 1, .input_gradient = 1});
+            CHECK(most_held(order, held) >= chunks * pipeline->in_flight(shape, rank));
+            CHECK(std::ranges::any_of(order, [](const StageOp& op) {
+                    return op.work == StageWork::input_gradient;
+                  }) == pipeline->cuts_backward);
+            CHECK((order.back().work == StageWork::backward || !pipeline->ends_with_backward));
+          }
+        }
+      }
+    }
+  }
+  CHECK(pipelines::usual(1).name == "1f1b");
+  CHECK(pipelines::usual(2).name == "interleaved");
+}
+
 TEST_CASE("pipelines that cannot be are refused with a reason") {
   const Pipeline& interleaved = pipelines::by_name("interleaved", "test");
   CHECK_THAT(why_not(interleaved, {.stages = 4, .chunks = 1, .micro_batches = 8}),
