@@ -334,9 +334,8 @@ ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclCo
     size += its_color == color ? 1 : 0;
     place += its_color == color && std::pair(its_key, rank) < std::pair(key, comm->rank) ? 1 : 0;
   }
-  // Not moved, as make_unique would.
+  // Not moved, as make_unique would. NOLINTNEXTLINE(modernize-make-unique)
   auto child = std::unique_ptr<ncclComm>(new ncclComm{
-      // NOLINT(modernize-make-unique)
       .group = registry().group(fmt::format("{}.{}.{}", comm->group->name(), number, color)),
       .rank = place,
       .size = size,
