@@ -67,7 +67,8 @@ void TurnWatch::begins(std::int64_t op, double now, const RankAccount& account) 
 
 std::optional<Turn> TurnWatch::turn() const {
   const std::int64_t ops = ops_.end - ops_.second;
-  if (ops != ops_.second - ops_.first) {
+  const bool seen = std::min({ops_.first, ops_.middle, ops_.second, ops_.middle_of_second}) >= 0;
+  if (!seen || ops <= 0 || ops != ops_.second - ops_.first) {  // a loop may have no ops at all
     return std::nullopt;
   }
   const auto later = [&](std::int64_t op) {
