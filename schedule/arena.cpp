@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 
 namespace spp {
@@ -22,6 +23,13 @@ class Clock {
     last_.resize(std::max(last_.size(), other.last_.size()));
     for (std::size_t s = 0; s < other.last_.size(); ++s) {
       last_[s] = std::max(last_[s], other.last_[s]);
+    }
+  }
+  /// Knows no more than `other` does.
+  void keep_common(const Clock& other) {
+    last_.resize(std::min(last_.size(), other.last_.size()));
+    for (std::size_t s = 0; s < last_.size(); ++s) {
+      last_[s] = std::min(last_[s], other.last_[s]);
     }
   }
   /// All that `other` knows, this one knows.
@@ -47,6 +55,17 @@ struct Lifetime {
   [[nodiscard]] bool empty() const { return first == 0; }
   [[nodiscard]] bool ends_before(const Lifetime& other) const {
     return last < other.first && other.before.covers(touched);
+  }
+  /// Grows to what ends before others only if `other` does, too, and begins behind them likewise.
+  void enclose(const Lifetime& other) {
+    if (empty()) {
+      *this = other;
+      return;
+    }
+    first = std::min(first, other.first);
+    last = std::max(last, other.last);
+    before.keep_common(other.before);
+    touched.merge(other.touched);
   }
 };
 
@@ -110,17 +129,90 @@ Bytes peak_of(std::span<const BufferId> scratch, std::span<const Lifetime> lifet
   return peak;
 }
 
-/// Lowest offset at which `size` bytes fit between `taken` ranges (begin, end), sorted by begin.
-Bytes first_fit(Bytes size, std::span<const std::pair<Bytes, Bytes>> taken) {
-  Bytes offset{};
-  for (const auto& [begin, end] : taken) {
-    if (offset + size <= begin) {
-      break;
+/// Buffers that have their bytes, in a tree by when they begin: each node encloses the lifetimes
+/// below it, so that whole branches are passed over that end before another buffer, or begin behind
+/// it.
+class PlacedBuffers {
+ public:
+  PlacedBuffers(std::vector<BufferId> buffers, std::span<const Lifetime> lifetimes)
+      : buffers_(std::move(buffers)),
+        lifetimes_(lifetimes),
+        leaves_(std::bit_ceil(buffers_.size())),
+        place_(lifetimes.size()),
+        nodes_(2 * leaves_) {
+    std::ranges::sort(buffers_, {}, [&](BufferId id) { return lifetimes[id.index()].first; });
+    for (std::size_t i = 0; i < buffers_.size(); ++i) {
+      place_[buffers_[i].index()] = i;
     }
-    offset = std::max(offset, arena_aligned(end));
   }
-  return offset;
-}
+
+  void add(BufferId id) {
+    for (std::size_t node = leaves_ + place_[id.index()]; node > 0; node /= 2) {
+      nodes_[node].enclose(lifetimes_[id.index()]);
+    }
+  }
+  /// Calls f(id) of each that may share no bytes with one that lives so.
+  template <class F>
+  void for_each_beside(const Lifetime& lifetime, F f) const {
+    look(1, lifetime, f);
+  }
+
+ private:
+  template <class F>
+  void look(std::size_t node, const Lifetime& lifetime, F& f) const {
+    const Lifetime& all = nodes_[node];
+    if (all.empty() || all.ends_before(lifetime) || lifetime.ends_before(all)) {
+      return;
+    }
+    if (node >= leaves_) {
+      f(buffers_[node - leaves_]);
+      return;
+    }
+    look(2 * node, lifetime, f);
+    look(2 * node + 1, lifetime, f);
+  }
+
+  std::vector<BufferId> buffers_;  // by their first op
+  std::span<const Lifetime> lifetimes_;
+  std::size_t leaves_;
+  std::vector<std::size_t> place_;  // by BufferId: its leaf
+  std::vector<Lifetime> nodes_;     // 1: the root; 2n, 2n + 1: below n
+};
+
+/// Bytes of buffers that have theirs, from the lowest.
+class TakenBytes {
+ public:
+  explicit TakenBytes(std::size_t buffers) : in_the_way_(buffers) {}
+
+  void add(BufferId id, Bytes begin, Bytes end) {
+    const auto behind = std::ranges::upper_bound(taken_, begin, {}, &Range::begin);
+    taken_.insert(behind, {.begin = begin, .end = end, .id = id});
+  }
+  void avoid(BufferId id) { in_the_way_[id.index()] = true; }
+  /// The lowest offset at which `size` bytes touch none that are to be avoided; then none are.
+  [[nodiscard]] Bytes first_fit(Bytes size) {
+    Bytes offset{};
+    for (const Range& range : taken_) {
+      if (!in_the_way_[range.id.index()]) {
+        continue;
+      }
+      if (offset + size <= range.begin) {
+        break;
+      }
+      offset = std::max(offset, arena_aligned(range.end));
+    }
+    std::ranges::fill(in_the_way_, false);
+    return offset;
+  }
+
+ private:
+  struct Range {
+    Bytes begin, end;
+    BufferId id;
+  };
+  std::vector<Range> taken_;
+  std::vector<std::uint8_t> in_the_way_;  // by BufferId
+};
 
 }  // namespace
 
@@ -154,23 +246,15 @@ Arena plan_arena(const Program& program) {
 
   std::ranges::stable_sort(scratch, std::ranges::greater(),
                            [&](BufferId id) { return sizes[id.index()]; });
-  std::vector<BufferId> placed;
-  std::vector<std::pair<Bytes, Bytes>> taken;
+  PlacedBuffers placed(scratch, lifetimes);
+  TakenBytes taken(program.buffers.size());
   for (const BufferId id : scratch) {
-    taken.clear();
-    for (const BufferId other : placed) {
-      const Lifetime& a = lifetimes[id.index()];
-      const Lifetime& b = lifetimes[other.index()];
-      if (!a.ends_before(b) && !b.ends_before(a)) {
-        const Bytes offset = arena.offsets[other.index()];
-        taken.emplace_back(offset, offset + sizes[other.index()]);
-      }
-    }
-    std::ranges::sort(taken);
-    const Bytes offset = first_fit(sizes[id.index()], taken);
+    placed.for_each_beside(lifetimes[id.index()], [&](BufferId other) { taken.avoid(other); });
+    const Bytes offset = taken.first_fit(sizes[id.index()]);
     arena.offsets[id.index()] = offset;
     arena.size = std::max(arena.size, offset + sizes[id.index()]);
-    placed.push_back(id);
+    placed.add(id);
+    taken.add(id, offset, offset + sizes[id.index()]);
   }
   return arena;
 }

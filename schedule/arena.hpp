@@ -47,7 +47,8 @@ constexpr Bytes arena_aligned(Bytes size) {
   return Bytes((size.value() + unit - 1) / unit * unit);
 }
 
-/// Walks the program once, one iteration at a time; O(buffers^2 * streams) after that.
+/// Walks the program once, one iteration at a time; then looks for each buffer at those that live
+/// beside it, and at few others.
 Arena plan_arena(const Program& program);
 
 }  // namespace spp

@@ -57,24 +57,36 @@ std::string text_of(HeadRange heads, bool kv) {
 
 }  // namespace
 
-void AtomSet::insert(std::size_t i) {
-  if (i / word_bits >= words_.size()) {
-    words_.resize(i / word_bits + 1);
+void AtomSet::widen(std::size_t first, std::size_t end) {
+  if (words_.empty()) {
+    first_ = first;
   }
-  words_[i / word_bits] |= std::uint64_t{1} << (i % word_bits);
+  if (first < first_) {
+    words_.insert(words_.begin(), first_ - first, 0);
+    first_ = first;
+  }
+  words_.resize(std::max(words_.size(), end - first_));
+}
+
+void AtomSet::insert(std::size_t i) {
+  const std::size_t word = i / word_bits;
+  widen(word, word + 1);
+  words_[word - first_] |= std::uint64_t{1} << (i % word_bits);
 }
 
 void AtomSet::unite(const AtomSet& other) {
-  words_.resize(std::max(words_.size(), other.words_.size()));
+  if (other.empty()) {
+    return;
+  }
+  widen(other.first_, other.end());
   for (std::size_t w = 0; w < other.words_.size(); ++w) {
-    words_[w] |= other.words_[w];
+    words_[other.first_ - first_ + w] |= other.words_[w];
   }
 }
 
 bool AtomSet::intersects(const AtomSet& other) const {
-  const std::size_t common = std::min(words_.size(), other.words_.size());
-  for (std::size_t w = 0; w < common; ++w) {
-    if ((words_[w] & other.words_[w]) != 0) {
+  for (std::size_t w = std::max(first_, other.first_); w < std::min(end(), other.end()); ++w) {
+    if ((word(w) & other.word(w)) != 0) {
       return true;
     }
   }
@@ -83,9 +95,8 @@ bool AtomSet::intersects(const AtomSet& other) const {
 
 AtomSet AtomSet::intersection(const AtomSet& other) const {
   AtomSet result = *this;
-  result.words_.resize(std::min(words_.size(), other.words_.size()));
   for (std::size_t w = 0; w < result.words_.size(); ++w) {
-    result.words_[w] &= other.words_[w];
+    result.words_[w] &= other.word(first_ + w);
   }
   result.trim();
   return result;
@@ -93,9 +104,8 @@ AtomSet AtomSet::intersection(const AtomSet& other) const {
 
 AtomSet AtomSet::minus(const AtomSet& other) const {
   AtomSet result = *this;
-  const std::size_t common = std::min(words_.size(), other.words_.size());
-  for (std::size_t w = 0; w < common; ++w) {
-    result.words_[w] &= ~other.words_[w];
+  for (std::size_t w = 0; w < result.words_.size(); ++w) {
+    result.words_[w] &= ~other.word(first_ + w);
   }
   result.trim();
   return result;
@@ -105,7 +115,7 @@ std::vector<int> AtomSet::members() const {
   std::vector<int> result;
   for (std::size_t w = 0; w < words_.size(); ++w) {
     for (std::uint64_t rest = words_[w]; rest != 0; rest &= rest - 1) {
-      result.push_back(static_cast<int>(w * word_bits) + std::countr_zero(rest));
+      result.push_back(static_cast<int>((first_ + w) * word_bits) + std::countr_zero(rest));
     }
   }
   return result;
@@ -115,11 +125,15 @@ void AtomSet::trim() {
   while (!words_.empty() && words_.back() == 0) {
     words_.pop_back();
   }
+  const auto set = std::ranges::find_if(words_, [](std::uint64_t word) { return word != 0; });
+  first_ = words_.empty() ? 0 : first_ + static_cast<std::size_t>(set - words_.begin());
+  words_.erase(words_.begin(), set);
 }
 
 AtomGrid::AtomGrid(const Schedule& schedule, std::span<const std::span<const Buffer>> tiles)
     : cached_(schedule.contract.attention.cached), graph_(schedule.contract.graph) {
   cut_tokens(schedule, tiles);
+  tell_micro_batches(schedule.contract.attention);
   cut_heads(schedule.grain.heads);
   for (int mask = 0; mask < schedule.contract.attention.masks(); ++mask) {
     allow_pairs(schedule.contract.attention, schedule.contract.attention.mask_of(mask));
@@ -220,6 +234,22 @@ void AtomGrid::cut_tokens(const Schedule& schedule,
   }
 }
 
+void AtomGrid::tell_micro_batches(const Problem& problem) {
+  for (int atom = 0; atom < token_atoms(); ++atom) {
+    const bool same = atom > 0 && problem.in_one_micro_batch(TokenSet(tokens_[at(atom) - 1]),
+                                                             TokenSet(tokens_[at(atom)]));
+    if (!same) {
+      micro_batches_.push_back({.begin = atom, .end = atom});
+    }
+    ++micro_batches_.back().end;
+    micro_batch_of_.push_back(static_cast<int>(micro_batches_.size()) - 1);
+  }
+  for (Beside& atoms : micro_batches_) {
+    atoms.pairs_before = pairs_;
+    pairs_ += at(atoms.end - atoms.begin) * at(atoms.end - atoms.begin);
+  }
+}
+
 void AtomGrid::cut_heads(const HeadSplit& split) {
   replicas_ = split.replicas();
   for (int part = 0; part < split.parts(); ++part) {
@@ -231,31 +261,28 @@ void AtomGrid::cut_heads(const HeadSplit& split) {
 }
 
 void AtomGrid::allow_pairs(const Problem& problem, const Mask& mask) {
-  const auto pairs_of = [&](const TokenRange& q, const TokenRange& k) {
-    const TokenSet queries(q);
-    const TokenSet keys(k);
-    return problem.in_one_micro_batch(queries, keys)
-               ? allowed_pairs(problem.local(queries), problem.local(keys), mask)
-               : 0;
-  };
   Seen& seen = seen_.emplace_back();
-  seen.allowed.resize(tokens_.size() * tokens_.size());
-  seen.all_allowed.resize(seen.allowed.size());
+  seen.allowed.resize(pairs_);
+  seen.all_allowed.resize(pairs_);
   seen.keys_of_queries.resize(tokens_.size());
   seen.contributors_of_key.resize(tokens_.size());
-  for (std::size_t q = 0; q < tokens_.size(); ++q) {
-    for (std::size_t k = 0; k < tokens_.size(); ++k) {
-      const bool asks = tokens_[q].begin >= problem.cached;
-      const std::int64_t pairs = asks ? pairs_of(tokens_[q], tokens_[k]) : 0;
+  for (int query = 0; query < token_atoms(); ++query) {
+    const TokenRange& q = tokens_[at(query)];
+    if (q.begin < problem.cached) {
+      continue;
+    }
+    for (int key = beside(query).begin; key < beside(query).end; ++key) {
+      const TokenRange& k = tokens_[at(key)];
+      const std::int64_t pairs =
+          allowed_pairs(problem.local(TokenSet(q)), problem.local(TokenSet(k)), mask);
       if (pairs == 0) {
         continue;
       }
-      seen.allowed[q * tokens_.size() + k] = true;
-      seen.all_allowed[q * tokens_.size() + k] = pairs == tokens_[q].count * tokens_[k].count;
-      seen.keys_of_queries[q].insert(k);
+      seen.allowed[pair(query, key)] = true;
+      seen.all_allowed[pair(query, key)] = pairs == q.count * k.count;
+      seen.keys_of_queries[at(query)].insert(at(key));
       for (int h = 0; h < replicas_; ++h) {
-        seen.contributors_of_key[k].insert(
-            contributor({.tokens = static_cast<int>(q), .heads = h}));
+        seen.contributors_of_key[at(key)].insert(contributor({.tokens = query, .heads = h}));
       }
     }
   }
@@ -272,18 +299,18 @@ void AtomGrid::hand_out_states(const Schedule& schedule) {
   for (int s = 0; s < slots; ++s) {
     const TokenRange part{.begin = schedule.contract.attention.seq / slots * s,
                           .count = schedule.contract.attention.seq / slots};
-    std::vector<std::size_t> queries;
-    for (std::size_t q = 0; q < tokens_.size(); ++q) {
-      if (lies_in(tokens_[q], part)) {
+    std::vector<int> queries;
+    for (int q = 0; q < token_atoms(); ++q) {
+      if (lies_in(tokens_[at(q)], part)) {
         queries.push_back(q);
       }
     }
     AtomSet& keys = keys_of_slots_.emplace_back();
-    for (std::size_t k = 0; k < tokens_.size(); ++k) {
+    for (int k = 0; k < token_atoms(); ++k) {
       const bool seen = std::ranges::all_of(
-          queries, [&](std::size_t q) { return seen_[0].all_allowed[q * tokens_.size() + k]; });
+          queries, [&](int q) { return are_beside(q, k) && seen_[0].all_allowed[pair(q, k)]; });
       if (seen) {
-        keys.insert(k);
+        keys.insert(at(k));
       }
     }
   }

@@ -28,7 +28,7 @@
 
 namespace spp {
 
-/// A set of small numbers, as bits.
+/// A set of small numbers, as bits: of those between its least and its greatest.
 class AtomSet {
  public:
   void insert(std::size_t i);
@@ -42,9 +42,16 @@ class AtomSet {
   friend bool operator==(const AtomSet&, const AtomSet&) = default;
 
  private:
+  [[nodiscard]] std::size_t end() const { return first_ + words_.size(); }
+  [[nodiscard]] std::uint64_t word(std::size_t at) const {
+    return at >= first_ && at < end() ? words_[at - first_] : 0;
+  }
+  /// Has words from `first` to `end`, at least.
+  void widen(std::size_t first, std::size_t end);
   void trim();
 
-  std::vector<std::uint64_t> words_;  // the last one is never 0
+  std::size_t first_ = 0;             // number of the first word; 0: of none
+  std::vector<std::uint64_t> words_;  // the first and the last are never 0
 };
 
 /// Head atoms [begin, end).
@@ -104,13 +111,29 @@ class AtomGrid {
     return graph_.routing.group_of(tokens_[at(token_atom)].begin, slot);
   }
 
+  /// Token atoms of one micro-batch, in which alone queries meet keys: [begin, end).
+  struct Beside {
+    int begin = 0;
+    int end = 0;
+    std::size_t pairs_before = 0;  // in micro-batches before
+  };
+  [[nodiscard]] const Beside& beside(int token_atom) const {
+    return micro_batches_[at(micro_batch_of_[at(token_atom)])];
+  }
+  /// Pairs of token atoms of one micro-batch, and the number of one of them.
+  [[nodiscard]] std::size_t pairs() const { return pairs_; }
+  [[nodiscard]] std::size_t pair(int queries, int keys) const {
+    const Beside& all = beside(queries);
+    return all.pairs_before + at(queries - all.begin) * at(all.end - all.begin) +
+           at(keys - all.begin);
+  }
   /// The attention's mask allows at least one pair of these atoms.
   [[nodiscard]] bool allowed(int attention, int queries, int keys) const {
-    return seen_by(attention).allowed[at(queries) * tokens_.size() + at(keys)];
+    return are_beside(queries, keys) && seen_by(attention).allowed[pair(queries, keys)];
   }
   /// It allows all pairs of these atoms.
   [[nodiscard]] bool all_allowed(int attention, int queries, int keys) const {
-    return seen_by(attention).all_allowed[at(queries) * tokens_.size() + at(keys)];
+    return are_beside(queries, keys) && seen_by(attention).all_allowed[pair(queries, keys)];
   }
   /// Number by which a d_k or d_v cell remembers the contribution of a query cell.
   [[nodiscard]] std::size_t contributor(const Cell& query) const {
@@ -159,7 +182,7 @@ class AtomGrid {
  private:
   /// What a mask allows.
   struct Seen {
-    std::vector<bool> allowed, all_allowed;    // [query atom][key atom]
+    std::vector<bool> allowed, all_allowed;    // [pair]
     std::vector<AtomSet> keys_of_queries;      // [query atom]
     std::vector<AtomSet> keys_and_sink;        // [query atom], where attention has sinks
     std::vector<AtomSet> contributors_of_key;  // [key atom]
@@ -167,6 +190,10 @@ class AtomGrid {
   static std::size_t at(int i) { return static_cast<std::size_t>(i); }
   [[nodiscard]] int kv_atoms() const { return static_cast<int>(kv_heads_.size()); }
   void cut_tokens(const Schedule& schedule, std::span<const std::span<const Buffer>> tiles);
+  void tell_micro_batches(const Problem& problem);
+  [[nodiscard]] bool are_beside(int queries, int keys) const {
+    return micro_batch_of_[at(queries)] == micro_batch_of_[at(keys)];
+  }
   void cut_heads(const HeadSplit& split);
   void allow_pairs(const Problem& problem, const Mask& mask);
   [[nodiscard]] const Seen& seen_by(int attention) const {
@@ -180,8 +207,11 @@ class AtomGrid {
   void know_attentions(std::span<const std::span<const Buffer>> tiles);
 
   std::string flaw_;
-  std::int64_t cached_ = 0;         // tokens without queries
-  std::vector<TokenRange> tokens_;  // ascending by begin
+  std::int64_t cached_ = 0;          // tokens without queries
+  std::vector<TokenRange> tokens_;   // ascending by begin
+  std::vector<int> micro_batch_of_;  // [token atom]
+  std::vector<Beside> micro_batches_;
+  std::size_t pairs_ = 0;
   std::vector<HeadRange> q_heads_;
   std::vector<HeadRange> kv_heads_;
   int replicas_ = 1;

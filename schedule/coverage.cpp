@@ -49,7 +49,9 @@ bool agree(const Collective& a, const Collective& b) {
 std::deque<Walker> walkers_of(const Schedule& schedule) {
   std::deque<Walker> walkers;
   for (int r = 0; r < schedule.mesh.size(); ++r) {
-    walkers.emplace_back(Rank(r), schedule.program(Rank(r)));
+    Program program = schedule.program(Rank(r));
+    program.buffers.shrink_to_fit();  // those of all ranks are what a proof takes
+    walkers.emplace_back(Rank(r), std::move(program));
   }
   return walkers;
 }

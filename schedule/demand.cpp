@@ -115,6 +115,8 @@ void add_rank(Demand& demand, const Program& program, Rank rank, Visit visit) {
 /// Atoms of the proof's grid (atoms.hpp).
 struct Grid {
   double tokens = 1;    // token atoms
+  double beside = 1;    // of one micro-batch
+  double met = 1;       // from the first to the last that a query or a key meets, the sink included
   double of_atom = 1;   // tokens of one
   double q_heads = 1;   // query heads of one head atom
   double kv_heads = 1;  // KV heads of one
@@ -125,6 +127,8 @@ struct Grid {
     q_heads = static_cast<double>(s.contract.attention.q_heads) / parts;
     kv_heads = static_cast<double>(s.contract.attention.kv_heads) * replicas / parts;
     tokens = token_atoms(s);
+    beside = std::max(1.0, tokens / s.contract.attention.micro_batches);
+    met = s.contract.attention.sinks || replicas > 1 ? tokens : beside;
     of_atom = static_cast<double>(s.contract.attention.all_tokens()) / tokens;
   }
 
@@ -158,7 +162,8 @@ constexpr double bytes_of_word = 8;
 constexpr double allocation = 16;
 constexpr double smallest = 32;
 
-/// An AtomSet of up to `atoms` atoms; of a mask that hides half, three quarters on average.
+/// An AtomSet of up to `atoms` atoms in a row; of a mask that hides half, three quarters on
+/// average.
 double set_bytes(double atoms) {
   return std::max(smallest, 0.75 * std::ceil(atoms / 64) * bytes_of_word + allocation);
 }
@@ -179,7 +184,7 @@ double content_bytes(const Buffer& buffer, const Grid& grid) {
   switch (buffer.tensor) {
     case Tensor::out:
     case Tensor::weights:
-      sets = 2 * set_bytes(grid.tokens);
+      sets = 2 * set_bytes(grid.met);
       break;
     case Tensor::lse:
     case Tensor::d_q:
@@ -187,12 +192,12 @@ double content_bytes(const Buffer& buffer, const Grid& grid) {
     case Tensor::d_weights:
     case Tensor::d_scores:
     case Tensor::state:
-      sets = set_bytes(grid.tokens);
+      sets = set_bytes(grid.met);
       break;
     case Tensor::d_k:
     case Tensor::d_v:
     case Tensor::d_state:
-      sets = set_bytes(grid.tokens * grid.replicas);
+      sets = set_bytes(grid.met * grid.replicas);
       break;
     case Tensor::q:
     case Tensor::k:
@@ -277,9 +282,14 @@ Bytes proof_memory(const Schedule& schedule) {
     of_ranks += 2 * sizeof(int) * widest / grid.of_atom;
   });
   of_ranks *= static_cast<double>(ranks) / static_cast<double>(samples);
-  const double pairs = grid.tokens * grid.tokens;
-  const double meetings = static_cast<double>(sizeof(std::int32_t)) * grid.parts * pairs;
-  const double masks = pairs / 8 * (2 + 0.75 * (1 + grid.replicas));
+  const double pairs = grid.tokens * grid.beside;
+  const int attentions = std::max(1, schedule.contract.graph.attentions());
+  const int times = schedule.contract.phase != Phase::step ? 1
+                    : schedule.contract.recomputes         ? 3
+                                                           : 2;
+  const double meetings =
+      static_cast<double>(sizeof(std::int32_t)) * grid.parts * pairs * attentions * times;
+  const double masks = pairs / 8 * 2 + grid.tokens * (1 + grid.replicas) * set_bytes(grid.met);
   constexpr double most = 9e18;  // a Bytes holds it
   return Bytes(static_cast<std::int64_t>(std::min(most, meetings + masks + of_ranks)));
 }

@@ -44,19 +44,15 @@ std::string text_of(std::string_view what, const Blocks& blocks, const AtomGrid&
 }  // namespace
 
 std::size_t Meetings::index(const Cell& query, int keys) const {
-  const auto tokens = static_cast<std::size_t>(grid_->token_atoms());
   const std::size_t cell =
-      (static_cast<std::size_t>(query.heads) * tokens + static_cast<std::size_t>(query.tokens)) *
-          tokens +
-      static_cast<std::size_t>(keys);
+      static_cast<std::size_t>(query.heads) * grid_->pairs() + grid_->pair(query.tokens, keys);
   return cell * static_cast<std::size_t>(times_);
 }
 
 void Meetings::meet(const Cell& query, int keys, Rank rank) {
   ++count_;
   if (by_.empty()) {
-    const auto tokens = static_cast<std::size_t>(grid_->token_atoms());
-    by_.resize(static_cast<std::size_t>(grid_->query_atoms()) * tokens * tokens *
+    by_.resize(static_cast<std::size_t>(grid_->query_atoms()) * grid_->pairs() *
                    static_cast<std::size_t>(times_),
                -1);
   }
@@ -98,7 +94,7 @@ std::string Meetings::met_less_than(int times, std::string_view what) const {
   for (int h = 0; h < grid_->query_atoms(); ++h) {
     for (int q = 0; q < grid_->token_atoms(); ++q) {
       std::vector<int> keys;
-      for (int k = 0; k < grid_->token_atoms(); ++k) {
+      for (int k = grid_->beside(q).begin; k < grid_->beside(q).end; ++k) {
         if (grid_->allowed(attention_, q, k) && !met({.tokens = q, .heads = h}, k, times)) {
           keys.push_back(k);
         }

@@ -5,7 +5,8 @@
 
 namespace spp {
 
-/// Memory: 4 bytes for each (query atom, key atom, head atom) and time, from the first meeting on.
+/// Memory: 4 bytes for each (query atom, key atom of its micro-batch, head atom) and time, from the
+/// first meeting on.
 class Meetings {
  public:
   /// `times`: that each pair has to meet, more than once where a step computes forwards again.
@@ -39,7 +40,7 @@ class Meetings {
   const AtomGrid* grid_;
   int attention_;
   int times_;
-  std::vector<std::int32_t> by_;  // [head atom][query atom][key atom][time] -> rank, -1 if not met;
+  std::vector<std::int32_t> by_;  // [head atom][pair][time] -> rank, -1 if not met;
                                   // empty: nothing was
   std::vector<Double> doubles_;
   std::int64_t count_ = 0;

@@ -2,6 +2,8 @@
 #include "schedule/postcondition.hpp"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 namespace spp {
 namespace {
@@ -26,27 +28,42 @@ std::optional<Tile> tile_of(Ledger& ledger, Rank rank, const Buffer& buffer) {
   return Tile{.tokens = tokens, .heads = *heads};
 }
 
-/// Calls f(rank, buffer, cell) for every declared cell of a tensor and role, over all ranks.
-template <class F>
-void for_each_declared(Ledger& ledger, std::span<const Home> ranks, TensorRef tensor,
-                       BufferRole role, F f) {
-  for (const Home& home : ranks) {
-    for (const Buffer& buffer : home.buffers) {
-      if (buffer.ref() != tensor || buffer.role != role) {
-        continue;
+/// The buffers of all ranks that a program is given or leaves, by tensor.
+class Declared {
+ public:
+  explicit Declared(std::span<const Home> ranks) {
+    for (const Home& home : ranks) {
+      for (const Buffer& buffer : home.buffers) {
+        if (buffer.role != BufferRole::scratch) {
+          of_[{buffer.ref(), buffer.role}].emplace_back(home.rank, &buffer);
+        }
       }
-      const auto tile = tile_of(ledger, home.rank, buffer);
+    }
+  }
+
+  /// Calls f(rank, buffer, cell) for every declared cell of a tensor and role, over all ranks.
+  template <class F>
+  void for_each(Ledger& ledger, TensorRef tensor, BufferRole role, F f) const {
+    const auto found = of_.find({tensor, role});
+    if (found == of_.end()) {
+      return;
+    }
+    for (const auto& [rank, buffer] : found->second) {
+      const auto tile = tile_of(ledger, rank, *buffer);
       if (!tile) {
         return;
       }
       for (const int t : *tile->tokens) {
         for (int h = tile->heads.begin; h < tile->heads.end; ++h) {
-          f(home.rank, buffer, Cell{.tokens = t, .heads = h});
+          f(rank, *buffer, Cell{.tokens = t, .heads = h});
         }
       }
     }
   }
-}
+
+ private:
+  std::map<std::pair<TensorRef, BufferRole>, std::vector<std::pair<Rank, const Buffer*>>> of_;
+};
 
 /// All ranks together declare every cell of a tensor; `once`: no cell twice. `optional`: or none.
 /// `cached`: every cell of tokens that are cached.
@@ -58,15 +75,14 @@ struct Demand {
   bool cached = false;
 };
 
-void check_declared(Ledger& ledger, std::span<const Home> ranks, const Demand& demand) {
+void check_declared(Ledger& ledger, const Declared& declared, const Demand& demand) {
   const AtomGrid& grid = ledger.grid;
   const auto heads = static_cast<std::size_t>(grid.head_atoms(demand.tensor));
   std::vector<std::int32_t> owner(static_cast<std::size_t>(grid.row_atoms(demand.tensor)) * heads,
                                   -1);
   bool any = false;
-  for_each_declared(
-      ledger, ranks, demand.tensor, demand.role,
-      [&](Rank rank, const Buffer& buffer, const Cell& cell) {
+  declared.for_each(
+      ledger, demand.tensor, demand.role, [&](Rank rank, const Buffer& buffer, const Cell& cell) {
         any = true;
         std::int32_t& by = owner[static_cast<std::size_t>(cell.tokens) * heads +
                                  static_cast<std::size_t>(cell.heads)];
@@ -313,27 +329,27 @@ void check_given(Ledger& ledger, Phase phase, std::span<const Home> ranks) {
   }
 }
 
-void check_graph_inputs(Ledger& ledger, Phase phase, std::span<const Home> ranks) {
+void check_graph_inputs(Ledger& ledger, Phase phase, const Declared& declared) {
   const Graph& graph = ledger.grid.graph();
   if (phase != Phase::backward) {
     for (const TensorRef ref : given_values(graph)) {
-      check_declared(ledger, ranks, {.tensor = ref, .role = BufferRole::input, .once = false});
+      check_declared(ledger, declared, {.tensor = ref, .role = BufferRole::input, .once = false});
     }
   }
   const int attentions = ledger.grid.cached() > 0 ? graph.attentions() : 0;
   for (int label = 0; label < attentions; ++label) {
     for (const Tensor tensor : {Tensor::k, Tensor::v}) {
       check_declared(
-          ledger, ranks,
+          ledger, declared,
           {.tensor = {tensor, label}, .role = BufferRole::input, .once = false, .cached = true});
     }
   }
 }
 
-void check_graph_outputs(Ledger& ledger, Phase phase, std::span<const Home> ranks) {
+void check_graph_outputs(Ledger& ledger, Phase phase, const Declared& declared) {
   const Graph& graph = ledger.grid.graph();
   const auto everywhere = [&](TensorRef ref, BufferRole role) {
-    check_declared(ledger, ranks, {.tensor = ref, .role = role, .once = false});
+    check_declared(ledger, declared, {.tensor = ref, .role = role, .once = false});
   };
   if (phase != Phase::backward) {
     for (const TensorRef ref : end_values(graph)) {
@@ -362,17 +378,18 @@ void check_graph_outputs(Ledger& ledger, Phase phase, std::span<const Home> rank
 
 void check_inputs(Ledger& ledger, Phase phase, std::span<const Home> ranks) {
   check_given(ledger, phase, ranks);
+  const Declared declared(ranks);
   if (!ledger.grid.graph().empty()) {
-    return check_graph_inputs(ledger, phase, ranks);
+    return check_graph_inputs(ledger, phase, declared);
   }
   if (phase == Phase::backward) {
     return;  // what the forward kept may be kept where it was last
   }
-  check_declared(ledger, ranks, {.tensor = Tensor::q, .role = BufferRole::input});
+  check_declared(ledger, declared, {.tensor = Tensor::q, .role = BufferRole::input});
   for (const Tensor tensor : {Tensor::k, Tensor::v}) {
     // Cached heads lie where replicas of them were computed.
     check_declared(
-        ledger, ranks,
+        ledger, declared,
         {.tensor = tensor, .role = BufferRole::input, .once = ledger.grid.cached() == 0});
   }
 }
@@ -385,18 +402,19 @@ void check_outputs(Ledger& ledger, Phase phase, std::span<const Home> ranks) {
       }
     }
   }
+  const Declared declared(ranks);
   if (!ledger.grid.graph().empty()) {
-    return check_graph_outputs(ledger, phase, ranks);
+    return check_graph_outputs(ledger, phase, declared);
   }
   if (phase == Phase::forward) {
-    check_declared(ledger, ranks, {.tensor = Tensor::out, .role = BufferRole::output});
+    check_declared(ledger, declared, {.tensor = Tensor::out, .role = BufferRole::output});
     check_declared(
-        ledger, ranks,
+        ledger, declared,
         {.tensor = Tensor::lse, .role = BufferRole::output, .once = false, .optional = true});
     return;
   }
   for (const Tensor tensor : {Tensor::d_q, Tensor::d_k, Tensor::d_v}) {
-    check_declared(ledger, ranks, {.tensor = tensor, .role = BufferRole::output});
+    check_declared(ledger, declared, {.tensor = tensor, .role = BufferRole::output});
   }
 }
 

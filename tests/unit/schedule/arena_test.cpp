@@ -214,3 +214,66 @@ TEST_CASE("in random programs, buffers alive together never share a byte") {
     }
   }
 }
+
+TEST_CASE("over several streams bytes are shared only where one buffer's end is known") {
+  std::mt19937 random(12);
+  const auto below = [&](int n) { return std::uniform_int_distribution(0, n - 1)(random); };
+  constexpr int count = 40;
+  constexpr int ops = 100;
+  for (int round = 0; round < 100; ++round) {
+    Bench bench;
+    std::vector<std::int64_t> size;
+    for (int i = 0; i < count; ++i) {
+      size.push_back(below(9) + 1);
+      bench.scratch(size.back());
+    }
+    struct Done {
+      int stream, from, to;
+    };
+    std::vector<Done> program;
+    std::vector<std::vector<char>> after;  // [op][other]: which have ended when it begins
+    for (int op = 0; op < ops; ++op) {
+      const int around = op * count / ops;
+      program.push_back({.stream = below(3),
+                         .from = std::clamp(around + below(5) - 2, 0, count - 1),
+                         .to = std::clamp(around + below(5) - 2, 0, count - 1)});
+      const Done& now = program.back();
+      bench.builder.op(StreamId(now.stream),
+                       Copy{.from = BufferId(now.from), .to = BufferId(now.to)});
+      std::vector<char>& known = after.emplace_back(ops);
+      for (int before = 0; before < op; ++before) {
+        const Done& then = program[static_cast<std::size_t>(before)];
+        if (then.stream == now.stream || then.to == now.from || then.to == now.to ||
+            then.from == now.to) {
+          known[static_cast<std::size_t>(before)] = 1;
+          for (int earlier = 0; earlier < before; ++earlier) {
+            const auto e = static_cast<std::size_t>(earlier);
+            known[e] |= after[static_cast<std::size_t>(before)][e];
+          }
+        }
+      }
+    }
+    std::vector<std::vector<std::size_t>> touching(count);
+    for (std::size_t op = 0; op < program.size(); ++op) {
+      touching[static_cast<std::size_t>(program[op].from)].push_back(op);
+      touching[static_cast<std::size_t>(program[op].to)].push_back(op);
+    }
+    const auto ends_before = [&](const auto& first, const auto& second) {
+      return std::ranges::all_of(first,
+                                 [&](std::size_t op) { return after[second.front()][op] != 0; });
+    };
+    const Arena arena = bench.plan();
+    for (std::size_t i = 0; i < count; ++i) {
+      for (std::size_t j = 0; j < i; ++j) {
+        if (touching[i].empty() || touching[j].empty()) {
+          continue;
+        }
+        const std::int64_t a = tokens(arena.offsets[i]);
+        const std::int64_t b = tokens(arena.offsets[j]);
+        const bool shared = a < b + size[j] && b < a + size[i];
+        REQUIRE((!shared || ends_before(touching[i], touching[j]) ||
+                 ends_before(touching[j], touching[i])));
+      }
+    }
+  }
+}

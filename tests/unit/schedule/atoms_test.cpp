@@ -2,6 +2,8 @@
 
 #include "tests/support/catch.hpp"
 
+#include <set>
+
 using namespace spp;
 
 namespace {
@@ -61,6 +63,45 @@ TEST_CASE("sets of atoms unite, intersect and differ across words") {
 TEST_CASE("sets that lost their highest members equal sets that never had them") {
   CHECK(set_of({1, 200}).minus(set_of({200})) == set_of({1}));
   CHECK(set_of({200}).intersection(set_of({1})).empty());
+}
+
+TEST_CASE("sets of high numbers hold what lies between the least and the greatest") {
+  AtomSet set = set_of({6400, 6465});
+  set.unite(set_of({130, 9000}));
+  set.unite(AtomSet());
+  CHECK(set.members() == std::vector<int>{130, 6400, 6465, 9000});
+  CHECK(set.intersects(set_of({6465})));
+  CHECK_FALSE(set.intersects(set_of({6466})));
+  CHECK(set.minus(set_of({130, 9000})) == set_of({6400, 6465}));
+  CHECK(set.intersection(set_of({0, 6400})) == set_of({6400}));
+  CHECK(set.minus(set) == AtomSet());
+  CHECK_FALSE(AtomSet().intersects(set));
+}
+
+TEST_CASE("only atoms of one micro-batch are pairs") {
+  const Problem problem{.seq = 64, .mask = {.kind = MaskKind::full}, .micro_batches = 3};
+  std::vector<TokenSet> tiles;
+  for (int m = 0; m < 3; ++m) {
+    for (int rank = 0; rank < 2; ++rank) {
+      tiles.push_back(range(m * 64 + rank * 32, 32));
+    }
+  }
+  const AtomGrid grid = grid_of(problem, tiles);
+  REQUIRE(grid.token_atoms() == 6);
+  CHECK(grid.pairs() == 3 * 2 * 2);
+  std::set<std::size_t> numbers;
+  for (int q = 0; q < 6; ++q) {
+    CHECK(grid.beside(q).begin == q / 2 * 2);
+    CHECK(grid.beside(q).end == q / 2 * 2 + 2);
+    for (int k = 0; k < 6; ++k) {
+      CHECK(grid.allowed(0, q, k) == (q / 2 == k / 2));
+      if (q / 2 == k / 2) {
+        numbers.insert(grid.pair(q, k));
+      }
+    }
+  }
+  CHECK(numbers.size() == grid.pairs());
+  CHECK(*numbers.rbegin() == grid.pairs() - 1);
 }
 
 TEST_CASE("token atoms are what ranks hold; other sets must be unions of them") {
