@@ -49,6 +49,10 @@ constexpr std::array table{
            work},
     Option{"denoising-steps", "N", "of an image or a video (default: as the model's pipeline)",
            work},
+    Option{"expert-imbalance", "F",
+           "tokens that go to the fullest rank's experts, over the mean of all ranks of --ep "
+           "(default: 1)",
+           work},
     Option{
         "attention", "softmax|linear",
         "what attention of a bare shape computes (default: softmax); linear: a sum over keys is a "

@@ -245,6 +245,10 @@ void adopt_request(Arguments& arguments, const JsonView& request, const std::fil
                           documents->where());
   }
   adopt_member(arguments, request, "denoising_steps", "denoising-steps");
+  if (const auto imbalance = request.find("expert_imbalance")) {
+    arguments.set_default("expert-imbalance", fmt::format("{}", imbalance->number()),
+                          imbalance->where());
+  }
   adopt_member(arguments, request, "flops_convention", "flops-convention");
   if (!other_machine) {
     for (const std::string_view option : {"topology", "profile"}) {
@@ -266,7 +270,7 @@ void expect_known(const JsonView& request) {
   std::vector<std::string_view> known = split(
       "model,heads,kv_heads,head_dim,value_dim,attention,seq,cached,batch,"
       "global_batch,phase,mask,documents,dtype,flops_convention,guidance,"
-      "denoising_steps,stack,topology,profile,gpu,gpus_per_node,intra,inter,nodes,"
+      "denoising_steps,expert_imbalance,stack,topology,profile,gpu,gpus_per_node,intra,inter,nodes,"
       "gpus,memory_bytes,usable_memory_bytes,given,strategy,ulysses,ring,layout,"
       "order,heads_policy,rank_order,tp,dp,cfg,pp,ep,etp,dispatcher,virtual_stages,"
       "pipeline,zero,zero_group,recompute,offload,gemm_format,framework,objective,top",

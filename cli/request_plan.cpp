@@ -96,6 +96,7 @@ void Reader::step_degrees() {
                                                    to_string(request().phase)));
   }
   guidance();
+  imbalance();
   if (request().whole_step()) {
     check_step();
   } else {
@@ -249,6 +250,36 @@ void Reader::guidance() {
              ? "two branches of each image; on the same GPUs (cfg 1) one after the other"
              : "two branches of each image; on the same GPUs (cfg 1) in one batch",
          told ? "--guidance" : source);
+}
+
+/// How unevenly tokens choose among experts, which no configuration says.
+void Reader::imbalance() {
+  StepChoices& step = request().step;
+  const std::optional<Model>& model = request().model;
+  const bool routes = model && model->experts.count > 0 && request().whole_step();
+  const auto told = args_.find("expert-imbalance");
+  resolve("expert_imbalance", nullptr);
+  if (told && !routes) {
+    throw InputError("--expert-imbalance", model && request().whole_step()
+                                               ? fmt::format("{} has no experts", model->name)
+                                               : "of the experts of a whole step of a --model");
+  }
+  if (!routes) {
+    return;
+  }
+  if (told) {
+    step.imbalance = parse_double(*told, "--expert-imbalance");
+    if (step.imbalance < 1 || step.imbalance > model->experts.count) {
+      throw InputError("--expert-imbalance",
+                       fmt::format("{} is out of range: 1, where all ranks get as many tokens, to "
+                                   "{}, the experts",
+                                   *told, model->experts.count));
+    }
+  } else if (step.expert.value_or(2) > 1 && request().gpus > 1) {
+    assume("expert_imbalance", "1: as many tokens go to the experts of every rank",
+           "default, as balanced routing in training aims at; see docs/cost-model.md");
+  }
+  resolve("expert_imbalance", step.imbalance);
 }
 
 /// What no step can meet.

@@ -97,6 +97,7 @@ class Reader {
   void step_degrees();
   void assume_host();
   void guidance();
+  void imbalance();
   void check_idle();
   void check_degrees();
   void check_step();

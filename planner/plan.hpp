@@ -77,6 +77,7 @@ struct StepChoices {
   std::optional<Offload> offload;        // not given: nothing
   std::optional<Dispatcher> to_experts;  // not given: the faster
   GemmFormat format = GemmFormat::plain;
+  double imbalance = 1;                // rows that the fullest rank's experts get, over the mean
   Guidance guidance = Guidance::none;  // else global_batch is two branches of each sequence
 
   /// Sequences that a replica works on at once, under guidance.

@@ -173,7 +173,8 @@ StepEvaluator::StepEvaluator(const Request& request)
                .practice = &practice_,
                .dtype = request.problem.dtype,
                .kind = kind_of(request.phase),
-               .cached = request.problem.cached}) {}
+               .cached = request.problem.cached,
+               .imbalance = request.step.imbalance}) {}
 
 StepEvaluator::Call StepEvaluator::simulate(const StepPlan& plan, const Problem& whole) const {
   const AttentionQuestion question = attention_question(request_, plan, whole);

@@ -12,9 +12,13 @@ namespace {
 /// A rank on its way through its program.
 struct Walker {
   Walker(Rank r, Program program)
-      : rank(r), cursor(std::move(program)), contents(cursor.buffers().size()) {}
+      : rank(r),
+        ends(ends_of_scratch(program)),
+        cursor(std::move(program)),
+        contents(cursor.buffers().size()) {}
 
   Rank rank;
+  std::vector<std::int64_t> ends;
   ProgramCursor cursor;
   std::vector<Contents> contents;
   const Op* op = nullptr;  // the communication that it is in; nullptr: on its way, or at its end
@@ -27,6 +31,18 @@ struct Walker {
   }
   [[nodiscard]] const Collective* collective(StreamId stream) const {
     return op != nullptr && op->stream == stream ? op_if<Collective>(op->body) : nullptr;
+  }
+  /// The op is done: forgets what no later one asks for. Else a proof would hold all that a rank
+  /// has ever had.
+  void forget_behind(const Op& done) {
+    const Access access = access_of(done.body);
+    for (const auto ids : {access.reads(), access.writes()}) {
+      for (const BufferId id : ids) {
+        if (ends[id.index()] == cursor.position()) {
+          contents[id.index()] = {};
+        }
+      }
+    }
   }
 };
 
@@ -241,6 +257,7 @@ void Walk::advance(Walker& w) {
     }
     if (const auto* kernel = std::get_if<Kernel>(&op->body)) {
       std::visit([&](const auto& o) { apply(site(w, *op), o); }, *kernel);
+      w.forget_behind(*op);
       continue;
     }
     w.op = op;
@@ -314,6 +331,7 @@ bool Walk::well_formed(const Site& s, const Exchange& op) {
 }
 
 void Walk::complete(Walker& w) {
+  w.forget_behind(*w.op);
   w.op = nullptr;
   w.sent = false;
   w.received = false;

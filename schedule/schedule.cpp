@@ -101,4 +101,29 @@ OpList ops_of(const Program& program) {
   return ops;
 }
 
+std::vector<std::int64_t> ends_of_scratch(const Program& program) {
+  std::vector<std::int64_t> ends(program.buffers.size());
+  OpList ops;
+  std::int64_t position = 0;
+  for (const Loop& loop : program.loops) {
+    for (std::int64_t trip = 0; trip < loop.trips; ++trip) {
+      ops.clear();
+      loop.body(trip, ops);
+      for (const Op& op : ops) {
+        ++position;
+        const Access access = access_of(op.body);
+        for (const auto ids : {access.reads(), access.writes()}) {
+          for (const BufferId id : ids) {
+            const bool known = id.valid() && id.index() < ends.size();
+            if (known && program.buffers[id.index()].role == BufferRole::scratch) {
+              ends[id.index()] = position;
+            }
+          }
+        }
+      }
+    }
+  }
+  return ends;
+}
+
 }  // namespace spp

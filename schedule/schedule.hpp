@@ -158,5 +158,8 @@ class ProgramCursor {
 
 /// All ops of one rank; for tests, small worlds and the text form.
 OpList ops_of(const Program& program);
+/// By buffer: how many ops the rank has done when none needs any more what it holds; 0: it is no
+/// scratch, or no op touches it.
+std::vector<std::int64_t> ends_of_scratch(const Program& program);
 
 }  // namespace spp

@@ -1,11 +1,13 @@
 #include "schedule/storage.hpp"
 
 #include "base/error.hpp"
+#include "schedule/demand.hpp"
 #include "schedule/storage_rank.hpp"
 
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <utility>
 
 namespace spp {
 namespace {
@@ -77,36 +79,52 @@ struct ChannelKey {
 };
 
 struct RankWalk {
-  RankWalk(const Schedule& schedule, Rank rank, bool keeps)
-      : program(schedule.program(rank)),
-        store(schedule, rank),
-        cursor(program),
-        result{.rank = rank,
-               .buffers = program.buffers,
-               .arena = keeps ? plan_arena(program) : Arena{},
-               .ops = {},
-               .contents = {}},
-        dependencies(program.buffers.size(), schedule.streams.size()) {}
+  RankWalk(const Schedule& schedule, Rank self, Program program, bool keeps)
+      : rank(self),
+        arena(keeps ? plan_arena(program) : Arena{}),
+        ends(keeps ? std::vector<std::int64_t>() : ends_of_scratch(program)),
+        cursor(std::move(program)),
+        store(schedule, self, cursor.buffers()),
+        dependencies(keeps ? cursor.buffers().size() : 0, schedule.streams.size()) {}
 
-  Program program;
-  RankStore store;
+  Rank rank;
+  Arena arena;
+  std::vector<std::int64_t> ends;  // of scratch, where contents at the end are not asked for
   ProgramCursor cursor;
-  StoredProgram result;
+  RankStore store;
   Dependencies dependencies;
+  std::vector<StoredOp> ops;
   const Op* op = nullptr;  // communication that it is in
   bool posted = false;
   CallKey call;
   std::map<CallKey, std::int64_t> calls;  // by key with call 0
   bool finished = false;
+
+  /// The op is done: forgets what no later one asks for.
+  void forget_behind(const Op& done) {
+    const Access access = access_of(done.body);
+    for (const auto ids : {access.reads(), access.writes()}) {
+      for (const BufferId id : ids) {
+        if (ends[id.index()] == cursor.position()) {
+          store.forget(id);
+        }
+      }
+    }
+  }
 };
 
 /// Sends are taken as soon as they are posted: a proven schedule has a receiver for each.
 class Walk {
  public:
-  /// `keeps`: ops and arenas, for programs().
-  Walk(const Schedule& schedule, bool keeps) : keeps_(keeps) {
+  /// `keeps`: ops, arenas and what buffers hold at the end, for programs().
+  Walk(const Schedule& schedule, bool keeps, const Watch& watch) : keeps_(keeps), watch_(watch) {
     for (int r = 0; r < schedule.mesh.size(); ++r) {
-      ranks_.emplace_back(schedule, Rank(r), keeps);
+      Program program = schedule.program(Rank(r));
+      program.buffers.shrink_to_fit();  // those of all ranks are there at once
+      ranks_.emplace_back(schedule, Rank(r), std::move(program), keeps);
+    }
+    if (watch_) {
+      expected_ops_ = demand_of(schedule).ops;
     }
   }
 
@@ -128,10 +146,14 @@ class Walk {
   std::vector<StoredProgram> programs() {
     std::vector<StoredProgram> programs;
     for (RankWalk& w : ranks_) {
-      for (std::size_t b = 0; b < w.program.buffers.size(); ++b) {
-        w.result.contents.push_back(w.store.content(BufferId(b)));
+      StoredProgram& program = programs.emplace_back(StoredProgram{.rank = w.rank,
+                                                                   .buffers = w.cursor.buffers(),
+                                                                   .arena = std::move(w.arena),
+                                                                   .ops = std::move(w.ops),
+                                                                   .contents = {}});
+      for (std::size_t b = 0; b < program.buffers.size(); ++b) {
+        program.contents.push_back(w.store.content(BufferId(b)));
       }
-      programs.push_back(std::move(w.result));
     }
     return programs;
   }
@@ -165,15 +187,25 @@ class Walk {
       return false;
     }
     if (keeps_) {
-      stored.waits = w.dependencies.of(*w.op, static_cast<std::int32_t>(w.result.ops.size()));
-      w.result.ops.push_back(std::move(stored));
+      stored.waits = w.dependencies.of(*w.op, static_cast<std::int32_t>(w.ops.size()));
+      w.ops.push_back(std::move(stored));
+    } else {
+      w.forget_behind(*w.op);
     }
+    tell();
     w.op = nullptr;
     return true;
   }
 
+  void tell() {
+    constexpr std::int64_t now_and_then = 4096;  // ops
+    if (watch_ && ++done_ % now_and_then == 0) {
+      watch_(static_cast<double>(done_), expected_ops_);
+    }
+  }
+
   bool exchange(RankWalk& w, const Exchange& op) {
-    const Rank self = w.result.rank;
+    const Rank self = w.rank;
     if (op.to.valid() && !w.posted) {
       std::vector<StoredContent> sent;
       for (const BufferId id : op.send) {
@@ -207,7 +239,7 @@ class Walk {
       w.call.call = w.calls[w.call]++;
       Call& call = calls_[w.call];
       call.members.resize(static_cast<std::size_t>(op.group.size));
-      call.members[static_cast<std::size_t>(op.group.index_of(w.result.rank))] = {
+      call.members[static_cast<std::size_t>(op.group.index_of(w.rank))] = {
           .from = w.store.content(op.from), .to_tokens = TokenList(op.to_tokens)};
       ++call.arrived;
       w.posted = true;
@@ -224,6 +256,9 @@ class Walk {
   }
 
   bool keeps_;
+  const Watch& watch_;
+  std::int64_t done_ = 0;  // ops
+  double expected_ops_ = 0;
   std::deque<RankWalk> ranks_;
   std::map<ChannelKey, std::deque<std::vector<StoredContent>>> channels_;
   std::map<CallKey, Call> calls_;
@@ -238,7 +273,8 @@ const RowSpan& StoredOp::rows_of(BufferId id) const {
 }
 
 std::vector<StoredProgram> store(const Schedule& schedule) {
-  Walk walk(schedule, true);
+  const Watch nobody;
+  Walk walk(schedule, true, nobody);
   try {
     walk.run();
   } catch (const Misplaced& e) {
@@ -247,9 +283,9 @@ std::vector<StoredProgram> store(const Schedule& schedule) {
   return walk.programs();
 }
 
-std::string misplaced(const Schedule& schedule) {
+std::string misplaced(const Schedule& schedule, const Watch& watch) {
   try {
-    Walk(schedule, false).run();
+    Walk(schedule, false, watch).run();
   } catch (const Misplaced& e) {
     return e.what();
   }

@@ -18,6 +18,7 @@
 // new and there is room, else at the beginning.
 #pragma once
 
+#include "base/progress.hpp"
 #include "schedule/arena.hpp"
 #include "schedule/schedule.hpp"
 #include "schedule/token_list.hpp"
@@ -95,7 +96,8 @@ struct StoredProgram {
 /// Programs of all ranks. The schedule must be proven. O(ranks * ops).
 std::vector<StoredProgram> store(const Schedule& schedule);
 
-/// "" if a proven schedule can be stored; else the first op that cannot, and why.
-std::string misplaced(const Schedule& schedule);
+/// "" if a proven schedule can be stored; else the first op that cannot, and why. `watch` is told
+/// ops of all ranks, and not heard.
+std::string misplaced(const Schedule& schedule, const Watch& watch = {});
 
 }  // namespace spp

@@ -6,11 +6,8 @@
 #include <numeric>
 
 namespace spp {
-RankStore::RankStore(const Schedule& schedule, Rank rank)
-    : schedule_(&schedule),
-      rank_(rank),
-      buffers_(schedule.program(rank).buffers),
-      contents_(buffers_.size()) {
+RankStore::RankStore(const Schedule& schedule, Rank rank, std::span<const Buffer> buffers)
+    : schedule_(&schedule), rank_(rank), buffers_(buffers), contents_(buffers.size()) {
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     if (buffers_[i].role != BufferRole::scratch) {
       contents_[i] = {{.tokens = TokenList(buffers_[i].tile), .heads = buffers_[i].head_range}};

@@ -22,7 +22,8 @@ struct Contribution {
 
 class RankStore {
  public:
-  RankStore(const Schedule& schedule, Rank rank);
+  /// `buffers`: of the rank's program; they outlive this.
+  RankStore(const Schedule& schedule, Rank rank, std::span<const Buffer> buffers);
 
   [[nodiscard]] const StoredContent& content(BufferId id) const { return contents_[id.index()]; }
   /// The op that the rank is in; for messages.
@@ -52,10 +53,10 @@ class RankStore {
   void apply(const Gemm& op, StoredOp& stored);
   void apply(const RowKernel& op, StoredOp& stored);
   void receive(BufferId buffer, StoredContent content);
+  /// No op asks any more where it lies.
+  void forget(BufferId buffer) { contents_[buffer.index()] = {}; }
   /// `members` by group index.
   void apply(const Collective& op, std::span<const Contribution> members, StoredOp& stored);
-
-  [[nodiscard]] const std::vector<Buffer>& buffers() const { return buffers_; }
 
  private:
   [[noreturn]] void fail(std::string_view what) const;
@@ -109,7 +110,7 @@ class RankStore {
 
   const Schedule* schedule_;
   Rank rank_;
-  std::vector<Buffer> buffers_;
+  std::span<const Buffer> buffers_;
   std::vector<StoredContent> contents_;
   const Op* op_ = nullptr;
 };

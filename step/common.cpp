@@ -51,6 +51,8 @@ LocalTokens local_tokens(const StepRequest& request, const StepPlan& plan, std::
           .split = plan.split(),
           .joint = std::min(tokens, (text + plan.sequence() - 1) / plan.sequence()),
           .cached = cached_by_heads(request, plan),
+          // One rank can get no more than all.
+          .routed_excess = std::min<double>(request.imbalance, plan.expert),
           .stored = request.practice->narrow_kept.value > 0 ? stored(plan.format) : 1,
           .wide_attention = plan.wide_attention};
 }

@@ -25,6 +25,7 @@ struct StepRequest {
   DType dtype = DType::bf16;
   StepKind kind = StepKind::train;
   std::int64_t cached = 0;  // of a prefill: tokens in front of the sequence, with keys and values
+  double imbalance = 1;     // of experts: rows that the fullest rank's get, over the mean
 };
 
 /// What a tensor-parallel group holds of each sequence of `seq` tokens, padded for the plan.

@@ -71,7 +71,8 @@ Verified verified(const Schedule& schedule, const Output& output) {
     v.proof = prove(schedule, progress.watch());
   }
   if (v.proof.proven) {
-    v.proof.counter_example = misplaced(schedule);
+    Progress progress = output.progress(fmt::format("order of rows of {},", phase), "ops");
+    v.proof.counter_example = misplaced(schedule, progress.watch());
     v.proof.proven = v.proof.counter_example.empty();
   }
   if (v.proof.proven) {

@@ -238,6 +238,36 @@ TEST_CASE("servers cut each expert over their tensor ranks unless experts are de
                 "--etp: 2 around");
 }
 
+TEST_CASE("tokens may choose among experts unevenly") {
+  const std::string step =
+      "simulate --model qwen3-30b-a3b --seq 16K --topology dgx-h100 --nodes 2 --global-batch 64 "
+      "--dp 16 --ep 8 --recompute full ";
+  const auto predicted = [](const Json& document) {
+    return document.at("result").at("predicted").at("step_s");
+  };
+  const Json even = document_of(sp_plan(step));
+  CHECK(even["request"]["expert_imbalance"] == 1);
+  CHECK_THAT(assumed(even, "expert_imbalance"), StartsWith("1: as many tokens"));
+  const Json uneven = document_of(sp_plan(step + "--expert-imbalance 1.5"));
+  CHECK(uneven["request"]["expert_imbalance"] == 1.5);
+  CHECK(assumed(uneven, "expert_imbalance").empty());
+  CHECK(predicted(uneven) > predicted(even));
+  // One rank gets no more than all of them.
+  const Json most = document_of(sp_plan(step + "--expert-imbalance 8"));
+  CHECK(predicted(most) == predicted(document_of(sp_plan(step + "--expert-imbalance 9"))));
+  // As it was asked.
+  const TempDir folder;
+  const std::string file = folder.write("plan.json", uneven.dump()).string();
+  CHECK(predicted(document_of(sp_plan("simulate --plan " + file))) == predicted(uneven));
+  check_refused(sp_plan(step + "--expert-imbalance 0.5"), 2,
+                "--expert-imbalance: 0.5 is out of range: 1");
+  check_refused(sp_plan("plan --model llama-3.1-8b --seq 8K --topology dgx-h100 "
+                        "--expert-imbalance 2"),
+                2, "--expert-imbalance: llama-3.1-8b has no experts");
+  check_refused(sp_plan("plan --heads 8 --seq 8K --topology dgx-h100 --expert-imbalance 2"), 2,
+                "--expert-imbalance: of the experts of a whole step");
+}
+
 TEST_CASE("how tokens come to experts is a choice, the framework's where it has only one") {
   const std::string work =
       "--model qwen3-30b-a3b --seq 16K --phase prefill --topology dgx-h100 --quiet ";

@@ -26,7 +26,7 @@ void run(int ranks, const runtime::RankBody& body) {
 }
 
 /// What a run that must not hang took.
-class Watch {
+class Stopwatch {
  public:
   [[nodiscard]] double seconds() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
@@ -143,7 +143,7 @@ TEST_CASE("Sizes that differ are refused with both sizes") {
 }
 
 TEST_CASE("A rank that throws ends the others at once, and its exception arrives") {
-  const Watch watch;
+  const Stopwatch watch;
   const std::string where = GENERATE("barrier", "text", "message", "idle", "copy");
   const std::string message = message_of<std::out_of_range>([&] {
     std::vector<std::vector<std::byte>> memory(5, std::vector<std::byte>(8 << 20));
@@ -200,7 +200,7 @@ TEST_CASE("Memory of a rank that failed inside abort_on_throw is not read any mo
 }
 
 TEST_CASE("An abort wakes a barrier, and its first text arrives") {
-  const Watch watch;
+  const Stopwatch watch;
   std::atomic<int> woken = 0;
   const std::string message = message_of<BackendError>([&] {
     run(4, [&](Transport& t) {
@@ -299,7 +299,7 @@ TEST_CASE("A rank that does not send ends the run of who waits for its message")
 TEST_CASE("A rank that says that it is at work is waited for, in meetings and for messages") {
   const auto body = [](Transport& t) {
     std::vector<std::byte> memory(8);
-    const Watch watch;
+    const Stopwatch watch;
     while (t.rank().value == 1 && watch.seconds() < 6) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
       t.working();
@@ -320,7 +320,7 @@ TEST_CASE("A rank that says that it is at work is waited for, in meetings and fo
 TEST_CASE("A message is waited for from when it is wanted, whatever a device took before") {
   const auto body = [](Transport& t) {
     std::vector<std::byte> memory(8);
-    const Watch watch;
+    const Stopwatch watch;
     while (t.rank().value == 0 && watch.seconds() < 3) {
       t.progress();
       t.idle();
