@@ -86,6 +86,12 @@ void Reader::step_degrees() {
   }
   if (const auto v = args_.find("gemm-format")) {
     step.format = parse_gemm_format(*v, "--gemm-format");
+    if (step.format != GemmFormat::plain && request().problem.dtype == DType::fp32) {
+      throw InputError("--gemm-format",
+                       fmt::format("{} of activations in fp32: recipes of 8 and 4 bits go with "
+                                   "--dtype bf16 or fp16",
+                                   *v));
+    }
     if (request().cluster != nullptr) {
       (void)matrix_rate(request().cluster->machine().gpu, step.format, request().problem.dtype,
                         "--gemm-format");

@@ -1,10 +1,12 @@
 #include "schedule/arena.hpp"
 
 #include "base/error.hpp"
+#include "base/hash.hpp"
 
 #include <algorithm>
 #include <bit>
 #include <map>
+#include <set>
 
 namespace spp {
 namespace {
@@ -31,6 +33,10 @@ class Clock {
     for (std::size_t s = 0; s < last_.size(); ++s) {
       last_[s] = std::min(last_[s], other.last_[s]);
     }
+  }
+  template <class F>
+  void for_each(F f) const {
+    std::ranges::for_each(last_, f);
   }
   /// All that `other` knows, this one knows.
   [[nodiscard]] bool covers(const Clock& other) const {
@@ -179,45 +185,38 @@ class PlacedBuffers {
   std::vector<Lifetime> nodes_;     // 1: the root; 2n, 2n + 1: below n
 };
 
-/// Bytes of buffers that have theirs, from the lowest.
-class TakenBytes {
- public:
-  explicit TakenBytes(std::size_t buffers) : in_the_way_(buffers) {}
-
-  void add(BufferId id, Bytes begin, Bytes end) {
-    const auto behind = std::ranges::upper_bound(taken_, begin, {}, &Range::begin);
-    taken_.insert(behind, {.begin = begin, .end = end, .id = id});
-  }
-  void avoid(BufferId id) { in_the_way_[id.index()] = true; }
-  /// The lowest offset at which `size` bytes touch none that are to be avoided; then none are.
-  [[nodiscard]] Bytes first_fit(Bytes size) {
-    Bytes offset{};
-    for (const Range& range : taken_) {
-      if (!in_the_way_[range.id.index()]) {
-        continue;
-      }
-      if (offset + size <= range.begin) {
-        break;
-      }
-      offset = std::max(offset, arena_aligned(range.end));
+/// Lowest offset at which `size` bytes fit between `taken` ranges (begin, end), sorted by begin.
+Bytes first_fit(Bytes size, std::span<const std::pair<Bytes, Bytes>> taken) {
+  Bytes offset{};
+  for (const auto& [begin, end] : taken) {
+    if (offset + size <= begin) {
+      break;
     }
-    std::ranges::fill(in_the_way_, false);
-    return offset;
+    offset = std::max(offset, arena_aligned(end));
   }
+  return offset;
+}
 
- private:
-  struct Range {
-    Bytes begin, end;
-    BufferId id;
-  };
-  std::vector<Range> taken_;
-  std::vector<std::uint8_t> in_the_way_;  // by BufferId
-};
+/// Tells programs apart whose buffers lie or live in different ways.
+std::uint64_t key_of(const Program& program, std::span<const Lifetime> lifetimes) {
+  Hash hash;
+  const auto add = [&](std::int64_t number) { hash.add(static_cast<std::uint64_t>(number)); };
+  for (std::size_t i = 0; i < program.buffers.size(); ++i) {
+    add(static_cast<std::int64_t>(program.buffers[i].role));
+    add(bytes_of(program.buffers[i]).value());
+    add(lifetimes[i].first);
+    add(lifetimes[i].last);
+    lifetimes[i].before.for_each(add);
+    lifetimes[i].touched.for_each(add);
+  }
+  return hash.value();
+}
 
 }  // namespace
 
-Arena plan_arena(const Program& program) {
-  const std::vector<Lifetime> lifetimes = lifetimes_of(program);
+namespace {
+
+Arena arena_of(const Program& program, std::span<const Lifetime> lifetimes) {
   Arena arena;
   arena.offsets.assign(program.buffers.size(), Arena::outside);
 
@@ -247,16 +246,41 @@ Arena plan_arena(const Program& program) {
   std::ranges::stable_sort(scratch, std::ranges::greater(),
                            [&](BufferId id) { return sizes[id.index()]; });
   PlacedBuffers placed(scratch, lifetimes);
-  TakenBytes taken(program.buffers.size());
+  std::vector<std::pair<Bytes, Bytes>> taken;
   for (const BufferId id : scratch) {
-    placed.for_each_beside(lifetimes[id.index()], [&](BufferId other) { taken.avoid(other); });
-    const Bytes offset = taken.first_fit(sizes[id.index()]);
+    taken.clear();
+    placed.for_each_beside(lifetimes[id.index()], [&](BufferId other) {
+      const Bytes offset = arena.offsets[other.index()];
+      taken.emplace_back(offset, offset + sizes[other.index()]);
+    });
+    std::ranges::sort(taken);
+    const Bytes offset = first_fit(sizes[id.index()], taken);
     arena.offsets[id.index()] = offset;
     arena.size = std::max(arena.size, offset + sizes[id.index()]);
     placed.add(id);
-    taken.add(id, offset, offset + sizes[id.index()]);
   }
   return arena;
+}
+
+}  // namespace
+
+Arena plan_arena(const Program& program) { return arena_of(program, lifetimes_of(program)); }
+
+Bytes most_memory(const Schedule& schedule, const Watch& watch) {
+  Bytes most{};
+  std::set<std::uint64_t> known;
+  const int ranks = schedule.mesh.size();
+  for (int r = 0; r < ranks; ++r) {
+    if (watch) {
+      watch(r, ranks);
+    }
+    const Program program = schedule.program(Rank(r));
+    const std::vector<Lifetime> lifetimes = lifetimes_of(program);
+    if (known.insert(key_of(program, lifetimes)).second) {
+      most = std::max(most, arena_of(program, lifetimes).total());
+    }
+  }
+  return most;
 }
 
 }  // namespace spp

@@ -19,6 +19,7 @@
 // above `scratch_peak` by more than gaps.
 #pragma once
 
+#include "base/progress.hpp"
 #include "base/units.hpp"
 #include "schedule/schedule.hpp"
 
@@ -50,5 +51,9 @@ constexpr Bytes arena_aligned(Bytes size) {
 /// Walks the program once, one iteration at a time; then looks for each buffer at those that live
 /// beside it, and at few others.
 Arena plan_arena(const Program& program);
+
+/// What the fullest rank's program takes. Of ranks whose buffers live alike one is planned. `watch`
+/// is told ranks, and not heard.
+Bytes most_memory(const Schedule& schedule, const Watch& watch = {});
 
 }  // namespace spp

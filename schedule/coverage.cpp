@@ -13,12 +13,12 @@ namespace {
 struct Walker {
   Walker(Rank r, Program program)
       : rank(r),
-        ends(ends_of_scratch(program)),
+        lifespans(lifespans_of(program)),
         cursor(std::move(program)),
         contents(cursor.buffers().size()) {}
 
   Rank rank;
-  std::vector<std::int64_t> ends;
+  std::vector<Lifespan> lifespans;
   ProgramCursor cursor;
   std::vector<Contents> contents;
   const Op* op = nullptr;  // the communication that it is in; nullptr: on its way, or at its end
@@ -38,7 +38,7 @@ struct Walker {
     const Access access = access_of(done.body);
     for (const auto ids : {access.reads(), access.writes()}) {
       for (const BufferId id : ids) {
-        if (ends[id.index()] == cursor.position()) {
+        if (lifespans[id.index()].last == cursor.position()) {
           contents[id.index()] = {};
         }
       }

@@ -218,8 +218,34 @@ double content_bytes(const Buffer& buffer, const Grid& grid) {
   return pieces * (growth * piece + sets);
 }
 
+/// The most that a rank's buffers hold at once: what no later op asks for is forgotten. Few buffers
+/// are counted as if all of them were full.
+double contents_bytes(const Program& program, const Grid& grid) {
+  constexpr std::size_t few = 1000;
+  double always = 0;
+  std::map<std::int64_t, double> change;  // by position
+  const bool all = program.buffers.size() <= few;
+  const std::vector<Lifespan> lifespans = all ? std::vector<Lifespan>() : lifespans_of(program);
+  for (std::size_t i = 0; i < program.buffers.size(); ++i) {
+    const double bytes = content_bytes(program.buffers[i], grid);
+    if (all || program.buffers[i].role != BufferRole::scratch) {
+      always += bytes;
+    } else if (lifespans[i].first > 0) {
+      change[lifespans[i].first] += bytes;
+      change[lifespans[i].last + 1] -= bytes;
+    }
+  }
+  double alive = 0;
+  double most = 0;
+  for (const auto& [position, bytes] : change) {
+    alive += bytes;
+    most = std::max(most, alive);
+  }
+  return always + most;
+}
+
 /// What a rank's place in the walk takes: a program, its loops and names, and where it is.
-constexpr double buffer_bytes = 280;
+constexpr double buffer_bytes = 320;
 constexpr double walker_bytes = 6000;
 
 Demand demand_of_programs(const Schedule& schedule) {
@@ -264,10 +290,8 @@ Bytes proof_memory(const Schedule& schedule) {
   const std::int64_t samples = sample(ranks, sampled_ranks, [&](std::int64_t r) {
     const Rank rank(static_cast<int>(r));
     const Program program = schedule.program(rank);
-    of_ranks += walker_bytes + buffer_bytes * static_cast<double>(program.buffers.size());
-    for (const Buffer& buffer : program.buffers) {
-      of_ranks += content_bytes(buffer, grid);
-    }
+    of_ranks += walker_bytes + buffer_bytes * static_cast<double>(program.buffers.size()) +
+                contents_bytes(program, grid);
     Demand unused;
     double widest = 0;  // set of tokens that ops name: the grid remembers the atoms of each
     add_rank(unused, program, rank, [&](const Op& op) {

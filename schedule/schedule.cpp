@@ -101,8 +101,8 @@ OpList ops_of(const Program& program) {
   return ops;
 }
 
-std::vector<std::int64_t> ends_of_scratch(const Program& program) {
-  std::vector<std::int64_t> ends(program.buffers.size());
+std::vector<Lifespan> lifespans_of(const Program& program) {
+  std::vector<Lifespan> lifespans(program.buffers.size());
   OpList ops;
   std::int64_t position = 0;
   for (const Loop& loop : program.loops) {
@@ -114,16 +114,18 @@ std::vector<std::int64_t> ends_of_scratch(const Program& program) {
         const Access access = access_of(op.body);
         for (const auto ids : {access.reads(), access.writes()}) {
           for (const BufferId id : ids) {
-            const bool known = id.valid() && id.index() < ends.size();
+            const bool known = id.valid() && id.index() < lifespans.size();
             if (known && program.buffers[id.index()].role == BufferRole::scratch) {
-              ends[id.index()] = position;
+              Lifespan& lifespan = lifespans[id.index()];
+              lifespan.first = lifespan.first == 0 ? position : lifespan.first;
+              lifespan.last = position;
             }
           }
         }
       }
     }
   }
-  return ends;
+  return lifespans;
 }
 
 }  // namespace spp

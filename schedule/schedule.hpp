@@ -158,8 +158,13 @@ class ProgramCursor {
 
 /// All ops of one rank; for tests, small worlds and the text form.
 OpList ops_of(const Program& program);
-/// By buffer: how many ops the rank has done when none needs any more what it holds; 0: it is no
-/// scratch, or no op touches it.
-std::vector<std::int64_t> ends_of_scratch(const Program& program);
+/// The first and the last op that touches a scratch buffer; positions count from 1, 0: no op does,
+/// or it is no scratch.
+struct Lifespan {
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+};
+/// By buffer.
+std::vector<Lifespan> lifespans_of(const Program& program);
 
 }  // namespace spp

@@ -82,14 +82,14 @@ struct RankWalk {
   RankWalk(const Schedule& schedule, Rank self, Program program, bool keeps)
       : rank(self),
         arena(keeps ? plan_arena(program) : Arena{}),
-        ends(keeps ? std::vector<std::int64_t>() : ends_of_scratch(program)),
+        lifespans(keeps ? std::vector<Lifespan>() : lifespans_of(program)),
         cursor(std::move(program)),
         store(schedule, self, cursor.buffers()),
         dependencies(keeps ? cursor.buffers().size() : 0, schedule.streams.size()) {}
 
   Rank rank;
   Arena arena;
-  std::vector<std::int64_t> ends;  // of scratch, where contents at the end are not asked for
+  std::vector<Lifespan> lifespans;  // where contents at the end are not asked for
   ProgramCursor cursor;
   RankStore store;
   Dependencies dependencies;
@@ -105,7 +105,7 @@ struct RankWalk {
     const Access access = access_of(done.body);
     for (const auto ids : {access.reads(), access.writes()}) {
       for (const BufferId id : ids) {
-        if (ends[id.index()] == cursor.position()) {
+        if (lifespans[id.index()].last == cursor.position()) {
           store.forget(id);
         }
       }

@@ -45,16 +45,6 @@ void expect_provable(const Arguments& arguments, const std::string& subject,
                   "a proof over fewer ranks needs less");
 }
 
-Bytes peak_memory(const Schedule& schedule, const Watch& watch) {
-  Bytes peak{};
-  const int ranks = schedule.mesh.size();
-  for (int r = 0; r < ranks; ++r) {
-    watch(r, ranks);
-    peak = std::max(peak, plan_arena(schedule.program(Rank(r))).total());
-  }
-  return peak;
-}
-
 /// A proof takes the program of every rank: a text that lacks one ends here, before anything is
 /// built for as many ranks as it says.
 void expect_programs(const Schedule& schedule) {
@@ -77,7 +67,7 @@ Verified verified(const Schedule& schedule, const Output& output) {
   }
   if (v.proof.proven) {
     Progress progress = output.progress(fmt::format("memory of {},", phase), "ranks");
-    v.peak_memory = peak_memory(schedule, progress.watch());
+    v.peak_memory = most_memory(schedule, progress.watch());
   }
   return v;
 }

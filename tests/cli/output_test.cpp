@@ -481,6 +481,8 @@ TEST_CASE("GEMMs in eight bits are faster where the GPU has them, and refused wh
   const auto refused = sp_plan(work + "dgx-a100 --gemm-format fp8");
   CHECK(refused.code == 2);
   CHECK_THAT(refused.err, ContainsSubstring("--gemm-format: a100-80g-sxm has no matrix units"));
+  CHECK_THAT(sp_plan(work + "dgx-h100 --dtype fp32 --gemm-format fp8").err,
+             ContainsSubstring("--gemm-format: fp8 of activations in fp32"));
   CHECK_THAT(sp_plan(work + "dgx-h100 --gemm-format mxfp8").err,
              ContainsSubstring("has no matrix units for mxfp8, but fp8, fp8-block"));
   CHECK(seconds("dgx-h100 --gemm-format fp8-block") < 0.95 * seconds("dgx-h100"));

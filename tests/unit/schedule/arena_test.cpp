@@ -277,3 +277,23 @@ TEST_CASE("over several streams bytes are shared only where one buffer's end is 
     }
   }
 }
+
+TEST_CASE("ranks whose buffers live alike are planned once, and the fullest one tells") {
+  Schedule s = test::ring_of_two();
+  const auto programs = s.program;
+  const Bytes alike = plan_arena(programs(Rank(0))).total();
+  int told = 0;
+  CHECK(most_memory(s, [&](double, double of) {
+          ++told;
+          CHECK(of == 2);
+          return true;
+        }) == alike);
+  CHECK(told == 2);
+  s.program = [programs](Rank rank) {
+    Program program = programs(rank);
+    program.buffers[5].batch = rank == Rank(1) ? 1000 : 1;  // scratch
+    return program;
+  };
+  CHECK(most_memory(s) == plan_arena(s.program(Rank(1))).total());
+  CHECK(most_memory(s) > alike);
+}
