@@ -39,7 +39,7 @@ class Probes {
       PlanResult result =
           plan(job.request, [&](double done, double) { return told_of(spent_ + done); });
       // A search does not count what it takes to list its plans.
-      constexpr double of_plan = 250;
+      constexpr double of_plan = 20;
       spent_ += result.spent + of_plan * static_cast<double>(result.searched);
       const bool known = !result.candidates.empty() &&
                          (result.candidates.front().simulated || !job.request.whole_step());

@@ -41,6 +41,7 @@ Json by_kind(const std::array<Bytes, comm_kinds>& bytes) {
 
 Json to_json(const MemoryBytes& memory) {
   return {{"total", memory.total().value()},
+          {"tensors", memory.tensors().value()},
           {"parameters", memory.parameters.value()},
           {"gradients", memory.gradients.value()},
           {"optimizer", memory.optimizer.value()},

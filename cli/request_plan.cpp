@@ -275,11 +275,14 @@ void Reader::imbalance() {
   }
   if (told) {
     step.imbalance = parse_double(*told, "--expert-imbalance");
-    if (step.imbalance < 1 || step.imbalance > model->experts.count) {
-      throw InputError("--expert-imbalance",
-                       fmt::format("{} is out of range: 1, where all ranks get as many tokens, to "
-                                   "{}, the experts",
-                                   *told, model->experts.count));
+    const double most = most_imbalance(model->experts, step.expert.value_or(model->experts.count));
+    if (step.imbalance < 1 || step.imbalance > most) {
+      throw InputError(
+          "--expert-imbalance",
+          most > 1 ? fmt::format("{} is out of range: 1, where all ranks get as many tokens, to "
+                                 "{:.4g}, where each token goes to the experts of one",
+                                 *told, most)
+                   : fmt::format("{} with --ep 1: each rank has all experts", *told));
     }
   } else if (step.expert.value_or(2) > 1 && request().gpus > 1) {
     assume("expert_imbalance", "1: as many tokens go to the experts of every rank",
@@ -334,6 +337,10 @@ void Reader::check_step() {
     throw InputError("--dispatcher",
                      fmt::format("{}, and {} has no experts", to_string(*step.to_experts),
                                  request().model->name));
+  }
+  if (experts > 0 && step.zero_group) {
+    assume("zero_group", "of the other weights: experts' are cut over all ranks that have them",
+           "as schedules cut them");
   }
   if (experts > 0 && step.expert.value_or(2) > 1 && request().gpus > 1) {
     const std::vector<Dispatcher> ways = dispatchers_of(request());

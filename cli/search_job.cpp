@@ -79,6 +79,16 @@ Job read_search(Arguments arguments, int top) {
              "or by --objective tokens_per_s)",
          .source = "no --global-batch"});
   }
+  const bool within_nodes = r.whole_step() && !r.step.tensor && r.cluster != nullptr &&
+                            r.gpus > r.cluster->gpus_per_node() &&
+                            (framework == nullptr || framework->axes.tensor);
+  if (within_nodes) {
+    job.assumptions.push_back(
+        {.what = "tp",
+         .value = fmt::format("up to {}, the GPUs of a node: beyond that on request (--tp) alone",
+                              r.cluster->gpus_per_node()),
+         .source = "default, as frameworks lay tensor ranks out"});
+  }
   job.resolved["framework"] = framework != nullptr ? Json(framework->name) : Json();
   job.resolved["objective"] = to_string(job.request.objective);
   job.resolved["top"] = job.request.top;

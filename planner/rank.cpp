@@ -1,5 +1,6 @@
 // The order of simulated plans: which of them the model cannot tell apart, which of these is
 // recommended, and what it has over the others, in a sentence.
+#include "base/human.hpp"
 #include "planner/search.hpp"
 
 #include <algorithm>
@@ -73,10 +74,14 @@ std::string advantage(const Candidate& best, const Candidate& other) {
     }
   }
   const bool slowed = decides == 0 && same_work(best.plan, other.plan);
-  return fmt::format("{} faster than {} ({}{}: {:.4g} s against {:.4g} s)", percent_faster(a, b),
-                     short_name(other.plan), to_string(static_cast<Component>(decides)),
-                     slowed ? ", which transfers beside them slow less" : "", a.parts[decides],
-                     b.parts[decides]);
+  const std::string own = human(Seconds(a.parts[decides]));
+  const std::string theirs = human(Seconds(b.parts[decides]));
+  return fmt::format(
+      "{} faster than {} ({}{}: {})", percent_faster(a, b), short_name(other.plan),
+      to_string(static_cast<Component>(decides)),
+      slowed ? ", which transfers beside them slow less" : "",
+      own == theirs ? fmt::format("{} less", human(Seconds(b.parts[decides] - a.parts[decides])))
+                    : fmt::format("{} against {}", own, theirs));
 }
 
 /// The plans that the model cannot tell from the fastest, and which of them it recommends.

@@ -138,6 +138,15 @@ std::vector<AttentionBeside> beside(const Request& request, const StepPlan& plan
   return others;
 }
 
+/// Of a rank: Q, K, V, of a backward the output and its gradient, too.
+Bytes counted_as_activations(const Problem& call, const SequencePlan& plan, int outputs) {
+  const std::int64_t queries = call.seq * call.q_heads * (call.head_dim + outputs * call.v_dim());
+  const std::int64_t keys = call.end() * call.kv_heads * (call.head_dim + call.v_dim());
+  return Bytes((queries + keys) / plan.ranks() * call.batch * size_of(call.dtype));
+}
+
+int outputs_of(StepPhase phase) { return phase == StepPhase::forward ? 0 : 2; }
+
 }  // namespace
 
 AttentionQuestion attention_question(const Request& request, const StepPlan& plan,
@@ -187,13 +196,9 @@ StepEvaluator::Call StepEvaluator::simulate(const StepPlan& plan, const Problem&
 StepEvaluator::Call StepEvaluator::call_of(const Request& call, const SequencePlan& plan,
                                            const Evaluation& e) {
   const Candidate& c = e.candidate;
-  // Q, K, V (backward: the output and its gradient, too) are counted as activations.
   const Problem tensors = padded(call.problem, plan);
-  const int outputs = call.phase == StepPhase::forward ? 0 : 2;
-  const std::int64_t queries =
-      tensors.seq * tensors.q_heads * (tensors.head_dim + outputs * tensors.v_dim());
-  const std::int64_t keys = tensors.end() * tensors.kv_heads * (tensors.head_dim + tensors.v_dim());
-  const Bytes counted((queries + keys) / plan.ranks() * tensors.batch * size_of(tensors.dtype));
+  const int outputs = outputs_of(call.phase);
+  const Bytes counted = counted_as_activations(tensors, plan, outputs);
   const ClosedForm form = strategies::by_name(plan.strategy, "--strategy")
                               .closed_form(call.problem, plan, Phase::backward, call.build);
   const auto& written =
@@ -528,6 +533,17 @@ std::int64_t StepEvaluator::longest(const StepPlan& plan) {
   const std::vector<AttentionCost> costs = costs_of(plan);
   const double now = static_cast<double>(padded_seq(plan));
   const std::int64_t unit = unit_of(plan.attention) * (plan.tensor_sequence ? plan.tensor : 1);
+  // Behind a cache some buffers grow with the sequence, and some with all keys.
+  const auto behind_cache = [&](std::int64_t seq) {
+    Problem call = attention_problem(request_, plan, request_.problem);
+    call.seq = seq;
+    const Bytes all = strategies::by_name(plan.attention.strategy, "--strategy")
+                          .closed_form(call, plan.attention, Phase::forward, request_.build)
+                          .peak_buffers;
+    return (all - counted_as_activations(padded(call, plan.attention), plan.attention, 0))
+        .as_double();
+  };
+  const double of_cache = request_.problem.cached > 0 ? behind_cache(padded_seq(plan)) : 0;
   const auto grown = [&](const LayerRun& run, AttentionCost cost, std::int64_t seq) {
     if (!run.attends && run.blocks.mixer == Mixer::linear) {
       return linear_at(plan, seq).cost;
@@ -539,7 +555,9 @@ std::int64_t StepEvaluator::longest(const StepPlan& plan) {
     const auto times = [](Bytes bytes, double by) {
       return Bytes(std::llround(std::min(1e17, bytes.as_double() * by)));
     };
-    cost.buffers = times(cost.buffers - cost.kept, more) + times(cost.kept, more * more);
+    cost.buffers =
+        times(cost.buffers - cost.kept, of_cache > 0 ? behind_cache(seq) / of_cache : more) +
+        times(cost.kept, more * more);
     cost.kept = times(cost.kept, more * more);
     return cost;
   };

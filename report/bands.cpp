@@ -35,12 +35,12 @@ std::string piece_svg(const BandChart& chart, const BandPiece& piece, const Scal
   const double from = x.at(piece.from);
   const double width = x.at(piece.to) - from;
   const std::string name =
-      piece.choice < 0 ? "no plan" : chart.choices.at(static_cast<std::size_t>(piece.choice));
+      piece.choice < 0 ? "" : chart.choices.at(static_cast<std::size_t>(piece.choice)) + ": ";
   std::string svg = fmt::format(
       "<rect class=\"{} part\" x=\"{}\" width=\"{}\" y=\"{}\" "
       "height=\"{}\"><title>{}</title></rect>",
       key_of(piece.choice), along(from), along(std::max(width, 0.004)), coordinate(top),
-      coordinate(band_height), escaped(fmt::format("{}: {}", name, piece.label)));
+      coordinate(band_height), escaped(name + piece.label));
   if (width > 0.035) {
     svg += fmt::format("<text class=\"in\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
                        along(from + width / 2), coordinate(top + 20),

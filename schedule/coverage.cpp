@@ -13,12 +13,13 @@ namespace {
 struct Walker {
   Walker(Rank r, Program program)
       : rank(r),
-        lifespans(lifespans_of(program)),
+        lifespans(program.buffers.size() > few_buffers ? lifespans_of(program)
+                                                       : std::vector<Lifespan>()),
         cursor(std::move(program)),
         contents(cursor.buffers().size()) {}
 
   Rank rank;
-  std::vector<Lifespan> lifespans;
+  std::vector<Lifespan> lifespans;  // of many buffers
   ProgramCursor cursor;
   std::vector<Contents> contents;
   const Op* op = nullptr;  // the communication that it is in; nullptr: on its way, or at its end
@@ -35,6 +36,9 @@ struct Walker {
   /// The op is done: forgets what no later one asks for. Else a proof would hold all that a rank
   /// has ever had.
   void forget_behind(const Op& done) {
+    if (lifespans.empty()) {
+      return;
+    }
     const Access access = access_of(done.body);
     for (const auto ids : {access.reads(), access.writes()}) {
       for (const BufferId id : ids) {

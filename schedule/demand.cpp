@@ -221,10 +221,9 @@ double content_bytes(const Buffer& buffer, const Grid& grid) {
 /// The most that a rank's buffers hold at once: what no later op asks for is forgotten. Few buffers
 /// are counted as if all of them were full.
 double contents_bytes(const Program& program, const Grid& grid) {
-  constexpr std::size_t few = 1000;
   double always = 0;
   std::map<std::int64_t, double> change;  // by position
-  const bool all = program.buffers.size() <= few;
+  const bool all = program.buffers.size() <= few_buffers;
   const std::vector<Lifespan> lifespans = all ? std::vector<Lifespan>() : lifespans_of(program);
   for (std::size_t i = 0; i < program.buffers.size(); ++i) {
     const double bytes = content_bytes(program.buffers[i], grid);

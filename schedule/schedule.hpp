@@ -166,5 +166,8 @@ struct Lifespan {
 };
 /// By buffer.
 std::vector<Lifespan> lifespans_of(const Program& program);
+/// A program of so few buffers holds little: whoever follows it need not forget what no later op
+/// asks for, nor know beforehand which that is.
+constexpr std::size_t few_buffers = 1000;
 
 }  // namespace spp

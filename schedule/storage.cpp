@@ -82,14 +82,15 @@ struct RankWalk {
   RankWalk(const Schedule& schedule, Rank self, Program program, bool keeps)
       : rank(self),
         arena(keeps ? plan_arena(program) : Arena{}),
-        lifespans(keeps ? std::vector<Lifespan>() : lifespans_of(program)),
+        lifespans(!keeps && program.buffers.size() > few_buffers ? lifespans_of(program)
+                                                                 : std::vector<Lifespan>()),
         cursor(std::move(program)),
         store(schedule, self, cursor.buffers()),
         dependencies(keeps ? cursor.buffers().size() : 0, schedule.streams.size()) {}
 
   Rank rank;
   Arena arena;
-  std::vector<Lifespan> lifespans;  // where contents at the end are not asked for
+  std::vector<Lifespan> lifespans;  // of many buffers, where contents at the end are not asked for
   ProgramCursor cursor;
   RankStore store;
   Dependencies dependencies;
@@ -102,6 +103,9 @@ struct RankWalk {
 
   /// The op is done: forgets what no later one asks for.
   void forget_behind(const Op& done) {
+    if (lifespans.empty()) {
+      return;
+    }
     const Access access = access_of(done.body);
     for (const auto ids : {access.reads(), access.writes()}) {
       for (const BufferId id : ids) {
@@ -189,9 +193,8 @@ class Walk {
     if (keeps_) {
       stored.waits = w.dependencies.of(*w.op, static_cast<std::int32_t>(w.ops.size()));
       w.ops.push_back(std::move(stored));
-    } else {
-      w.forget_behind(*w.op);
     }
+    w.forget_behind(*w.op);
     tell();
     w.op = nullptr;
     return true;

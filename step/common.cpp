@@ -42,6 +42,12 @@ std::int64_t cached_by_heads(const StepRequest& request, const StepPlan& plan) {
 
 }  // namespace
 
+double most_imbalance(const Experts& experts, int ranks) {
+  // A token goes to each expert once, at most.
+  const double of_rank = static_cast<double>(experts.count) / ranks;
+  return std::max(1.0, ranks * std::min(1.0, of_rank / std::max(1, experts.per_token)));
+}
+
 LocalTokens local_tokens(const StepRequest& request, const StepPlan& plan, std::int64_t seq) {
   const std::int64_t tokens = seq / plan.sequence();
   const std::int64_t text = request.model->diffusion.joint_tokens;
@@ -51,8 +57,8 @@ LocalTokens local_tokens(const StepRequest& request, const StepPlan& plan, std::
           .split = plan.split(),
           .joint = std::min(tokens, (text + plan.sequence() - 1) / plan.sequence()),
           .cached = cached_by_heads(request, plan),
-          // One rank can get no more than all.
-          .routed_excess = std::min<double>(request.imbalance, plan.expert),
+          .routed_excess =
+              std::min(request.imbalance, most_imbalance(request.model->experts, plan.expert)),
           .stored = request.practice->narrow_kept.value > 0 ? stored(plan.format) : 1,
           .wide_attention = plan.wide_attention};
 }

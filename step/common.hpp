@@ -28,6 +28,9 @@ struct StepRequest {
   double imbalance = 1;     // of experts: rows that the fullest rank's get, over the mean
 };
 
+/// The most rows that one of so many ranks' experts can get, over the mean.
+double most_imbalance(const Experts& experts, int ranks);
+
 /// What a tensor-parallel group holds of each sequence of `seq` tokens, padded for the plan.
 LocalTokens local_tokens(const StepRequest& request, const StepPlan& plan, std::int64_t seq);
 

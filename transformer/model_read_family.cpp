@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::array families{
     Family{.model_type = "llama"},
-    Family{.model_type = "mistral", .kv_heads = 8, .config_class = "MistralConfig"},
+    Family{.model_type = "mistral", .kv_heads = 8, .window = 4096, .config_class = "MistralConfig"},
     Family{.model_type = "mixtral", .routes = true, .kv_heads = 8, .config_class = "MixtralConfig"},
     Family{.model_type = "phi3"},
     Family{.model_type = "bitnet", .tied = true},
@@ -153,7 +153,13 @@ constexpr std::array families{
     Family{.model_type = "qwen3_vl_moe_text", .qk_norm = true, .routes = true},
     Family{.model_type = "qwen3_omni_moe_text", .qk_norm = true, .routes = true},
     Family{.model_type = "deepseek_v2", .routes = true, .latents = true},
-    Family{.model_type = "deepseek_v3", .routes = true, .latents = true, .router_bias = true},
+    Family{.model_type = "deepseek_v3",
+           .routes = true,
+           .latents = true,
+           .router_bias = true,
+           .q_rank = 1536,
+           .dense_layers = 3,
+           .config_class = "DeepseekV3Config"},
     Family{.model_type = "kimi_k2", .routes = true, .latents = true, .router_bias = true},
     Family{.model_type = "glm4_moe", .attention_bias = true, .routes = true, .router_bias = true},
     Family{.model_type = "glm4v_moe_text",

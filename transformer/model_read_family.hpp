@@ -43,7 +43,7 @@ struct Family {
   std::int64_t chunk = 0;
   // Where a config does not say them; 0: it has to.
   int q_heads = 0, kv_heads = 0, head_dim = 0;
-  std::int64_t vocab = 0;
+  std::int64_t vocab = 0, window = 0, q_rank = 0, dense_layers = 0;
   std::string_view config_class{};  // whose defaults hold
   CountLayers count = nullptr;      // the weights of layers that are not costed
   ReadHybrid hybrid = nullptr;      // of layers of several kinds that are costed, or some of them

@@ -139,6 +139,10 @@ void read_latent(const JsonView& config, const Family& family, Model& model) {
   latent.kv_rank = rank->integer(1, most_width);
   if (const auto q = find_any(config, q_ranks)) {
     latent.q_rank = q->integer(0, most_width);
+  } else if (family.q_rank > 0 && left_to_class(config, q_ranks.front())) {
+    latent.q_rank = family.q_rank;
+    assume_default(fmt::format("{} {}", q_ranks.front(), latent.q_rank), family.config_class,
+                   model);
   }
   latent.nope_dim = dim(nope_dims);
   latent.rope_dim = dim(rope_dims);

@@ -56,8 +56,13 @@ bool is_qwen(const JsonView& config) {
 }
 
 /// One window for all layers that have one; none if it is switched off or wider than the positions.
-std::optional<std::int64_t> active_window(const JsonView& config, const Model& model) {
+std::optional<std::int64_t> active_window(const JsonView& config, const Family& family,
+                                          Model& model) {
   const auto window = config.find("sliding_window");
+  if (family.window > 0 && !config.value().contains("sliding_window")) {
+    assume_default(fmt::format("sliding_window {}", family.window), family.config_class, model);
+    return family.window;
+  }
   if (!window || window->value() == 0 || !flag(config, "use_sliding_window", !is_qwen(config))) {
     return std::nullopt;
   }
@@ -315,7 +320,7 @@ std::optional<std::string> read_masks(const JsonView& config,
   if (!kinds.empty() || full_every(config, family) > 0) {
     return std::nullopt;
   }
-  if (const auto window = active_window(config, model)) {
+  if (const auto window = active_window(config, family, model)) {
     see_window(config, *window, model);
   }
   if (const auto chunk = config.find("attention_chunk_size")) {

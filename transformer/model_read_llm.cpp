@@ -41,12 +41,18 @@ std::optional<std::vector<bool>> dense_by_layer(const JsonView& config, std::int
 }
 
 /// Which layers have experts: behind the first ones all, or each so many-th. A reason for others.
-std::optional<std::string> read_expert_layers(const JsonView& config, std::int64_t layers,
-                                              Experts& experts) {
+std::optional<std::string> read_expert_layers(const JsonView& config, const Family& family,
+                                              Model& model) {
+  const std::int64_t layers = model.layers;
+  Experts& experts = model.experts;
   const auto first_dense = find_any(config, {"first_k_dense_replace", "moe_layer_start_index",
                                              "num_dense_layers", "moe_layer_num_skipped"});
   if (first_dense) {
     experts.dense_layers = first_dense->integer(0, most_layers);
+  } else if (family.dense_layers > 0) {
+    experts.dense_layers = std::min(family.dense_layers, layers);
+    assume_default(fmt::format("first_k_dense_replace {}", family.dense_layers),
+                   family.config_class, model);
   }
   if (const auto step = find_any(
           config, {"decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval"})) {
@@ -126,7 +132,7 @@ void read_experts(const JsonView& config, const Family& family, Model& model,
   if (uneven) {
     reasons.emplace_back("a mixture of experts of different width or number from layer to layer");
   }
-  if (auto reason = read_expert_layers(config, model.layers, e)) {
+  if (auto reason = read_expert_layers(config, family, model)) {
     reasons.push_back(std::move(*reason));
   }
   constexpr double most_weights = 1e17;
@@ -245,6 +251,22 @@ void read_biases(const JsonView& config, const Family& family, Model& model) {
   model.norm_bias = family.norm_bias;
 }
 
+/// RoPE that is stretched from the positions of its first training (YaRN, arXiv:2309.00071) reaches
+/// further than `max_position_embeddings`, which some configs leave as it was.
+void stretch_positions(const JsonView& config, Model& model) {
+  const auto scaling = find_any(config, {"rope_scaling", "rope_parameters"});
+  const bool is_one = scaling && scaling->value().is_object();
+  const auto factor = is_one ? scaling->find("factor") : std::nullopt;
+  const auto trained = is_one ? scaling->find("original_max_position_embeddings") : std::nullopt;
+  if (factor && trained && factor->value().is_number()) {
+    const double reach =
+        factor->number(0, 1e6) * static_cast<double>(trained->integer(1, most_tokens));
+    model.max_positions =
+        std::max(model.max_positions,
+                 static_cast<std::int64_t>(std::min(reach, static_cast<double>(most_tokens))));
+  }
+}
+
 /// Transformers' PretrainedConfig ties where neither file nor class say otherwise. A nested object
 /// lacks what its class says, and most classes of decoders say untied.
 void read_tied(const JsonView& config, const JsonView& outer, const Family& family, bool nested,
@@ -271,8 +293,8 @@ void assume_of_checkpoint(const JsonView& config, const JsonView& outer, Model& 
       stored && stored->value().is_object()) {
     const auto method = stored->find("quant_method");
     model.assumed.push_back(fmt::format(
-        "weights of 16 bits, not as its checkpoint has them (quantization_config{}); fewer under "
-        "--gemm-format",
+        "weights of 16 bits, not as its checkpoint has them (quantization_config{}); in a prefill "
+        "fewer under --gemm-format",
         method ? ": " + method->string() : std::string()));
   }
   const auto thinker = outer.find("thinker_config");
@@ -347,6 +369,7 @@ void read_decoder(const JsonView& published, const std::optional<JsonView>& wrap
                                                "max_sequence_length", "seq_length"})) {
     model.max_positions = positions->integer(1, most_tokens);
   }
+  stretch_positions(config, model);
   read_tied(config, outer, family, nested, model);
   const std::size_t assumed_of_ends = model.assumed.size();
   if (const auto foreign = reasons_by_keys(config, wrapper, outer, family); !foreign.empty()) {

@@ -83,6 +83,7 @@ void read_layer(Side& side, const JsonView& root) {
 void read_document(Side& side, const JsonView& root) {
   const std::string format = root.at("format").string();
   if (format == "sp-plan/run") {
+    expect_format(root, format);
     side.what = "measured";
     add_asked(side, root.at("request"), root.at("plan"));
     if (const auto scope = root.find("scope")) {  // earlier versions had none
@@ -97,6 +98,7 @@ void read_document(Side& side, const JsonView& root) {
     return;
   }
   if (format == "sp-plan/layer") {
+    expect_format(root, format);
     read_layer(side, root);
     return;
   }
@@ -107,6 +109,7 @@ void read_document(Side& side, const JsonView& root) {
                     "trace of simulate or run)",
                     format));
   }
+  expect_format(root, format);
   side.what = "predicted";
   const JsonView candidate = root.at(plan ? "best" : "result");
   add_asked(side, root.at("request"), candidate.at("plan"));

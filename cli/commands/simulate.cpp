@@ -245,7 +245,7 @@ extern const Command simulate{
     .options = simulate_options,
     .examples =
         "sp-plan simulate --model llama-3.1-8b --seq 128K --topology dgx-h100 --ulysses 4 --ring "
-        "2\n"
+        "2 --zero 3 --recompute full\n"
         "sp-plan simulate --heads 32 --kv-heads 8 --seq 256K --topology dgx-h100 --strategy "
         "zigzag-ring "
         "--trace ring.json\n"

@@ -228,6 +228,27 @@ void check_one(const std::string& name, const Arguments& arguments, Output& outp
         output);
 }
 
+/// Output of other programs, all of one machine.
+void check_together(const std::vector<std::string>& names, const Arguments& arguments,
+                    Output& output) {
+  std::vector<TextFile> files;
+  for (const std::string& name : names) {
+    files.push_back({.name = name, .text = read_text_file(name)});
+    if (is_own_document(files.back())) {
+      throw InputError(name,
+                       "is JSON, but not of NCCL's tests; documents of sp-plan are checked one by "
+                       "one, several files are what other programs print of one machine");
+    }
+  }
+  ImportedMachine imported =
+      import_machine(std::move(files), merge_options(arguments), topologies());
+  GpuSpec gpu = imported.spec.gpu;
+  print({.file = fmt::format("{}", fmt::join(names, ",")),
+         .machine = std::move(imported.spec),
+         .gpu = std::move(gpu)},
+        true, arguments.get("draw", ""), output);
+}
+
 void import_files(const std::vector<std::string>& names, const Arguments& arguments,
                   Output& output) {
   std::vector<TextFile> files;
@@ -283,7 +304,7 @@ void topology_command(const Arguments& arguments, Output& output) {
         fmt::format("topology {}", action),
         action == "show" ? "a NAME is missing (see 'sp-plan topology list')" : "a FILE is missing");
   }
-  if (words.size() > least && action != "import") {
+  if (words.size() > least && action != "import" && action != "check") {
     throw InputError(words[least], "unexpected (see 'sp-plan topology --help')");
   }
   if (action == "list") {
@@ -291,7 +312,11 @@ void topology_command(const Arguments& arguments, Output& output) {
   } else if (action == "show") {
     show_machine(words[1], nullptr, output);
   } else if (action == "check") {
-    check_one(words[1], arguments, output);
+    if (words.size() > least) {
+      check_together({words.begin() + 1, words.end()}, arguments, output);
+    } else {
+      check_one(words[1], arguments, output);
+    }
   } else {
     import_files({words.begin() + 1, words.end()}, arguments, output);
   }
@@ -313,7 +338,7 @@ extern const Command topology{
         "sp-plan, and explains the machine: which GPUs share a switch, the way of a ring's hop, "
         "what "
         "limits an all-to-all; with --draw it draws it, too.",
-    .arguments = "list | show NAME | check FILE|NAME | import FILE…",
+    .arguments = "list | show NAME | check FILE…|NAME | import FILE…",
     .groups = {},
     .options = own_options,
     .examples =

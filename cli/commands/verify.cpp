@@ -131,12 +131,16 @@ void verify_command(const Arguments& given, Output& output) {
   const auto start = std::chrono::steady_clock::now();
   const auto elapsed = [&] { return Seconds(std::chrono::steady_clock::now() - start); };
   if (const auto file = arguments.find("schedule")) {
-    for (const std::string_view option :
-         {"plan", "model", "seq", "strategy", "ulysses", "ring", "scope"}) {
-      if (arguments.has(option)) {
-        throw InputError(fmt::format("--{}", option),
-                         "given together with --schedule, whose file says it already");
-      }
+    const auto is_said = [&](const Option& option) {
+      return std::ranges::find(verify_groups, option.group) != verify_groups.end() &&
+             arguments.has(option.name);
+    };
+    std::vector<Option> options(shared_options().begin(), shared_options().end());
+    options.push_back(scope_option);
+    options.back().group = OptionGroup::work;
+    if (const auto said = std::ranges::find_if(options, is_said); said != options.end()) {
+      throw InputError(fmt::format("--{}", said->name),
+                       "given together with --schedule, whose file says it already");
     }
     arguments.expect_no_positionals();
     const Verification verification = verify_all(arguments, *file, read_schedules(*file), output);

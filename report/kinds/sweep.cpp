@@ -132,41 +132,46 @@ Map read_map(const JsonView& document) {
   return map;
 }
 
-/// From cell to cell, cut where the changes are known, else half way.
+/// What is known of a line: its cells, what stays between them, and how near to each change they
+/// came.
 Band band_of(const Map& map, std::size_t index) {
   const Line& line = map.lines[index];
   Band band{.label = line.gpus + " GPUs", .pieces = {}};
   const auto add = [&](double from, double to, int choice, const std::string& label) {
-    if (!band.pieces.empty() && band.pieces.back().choice == choice) {
+    const bool goes_on = !band.pieces.empty() && band.pieces.back().choice == choice &&
+                         (choice >= 0 || band.pieces.back().label == label);
+    if (goes_on) {
       band.pieces.back().to = to;
     } else {
       band.pieces.push_back({.from = from, .to = to, .choice = choice, .label = label});
     }
   };
-  double at = map.lengths.empty() ? 0 : map.lengths.front();
+  const auto told = [&](const Cell& cell, int choice, double at) {
+    return choice < 0 ? cell.verdict : fmt::format("from {}", tokens_text(at));
+  };
   for (std::size_t i = 0; i < line.cells.size(); ++i) {
     const Cell& cell = line.cells[i];
-    const std::string label =
-        cell.choice < 0 ? cell.verdict : fmt::format("from {}", tokens_text(at));
+    double at = cell.seq;
+    int choice = cell.choice;
+    add(at, at, choice, told(cell, choice, at));
     if (i + 1 == line.cells.size()) {
-      add(at, std::max(at, map.lengths.back()), cell.choice, label);
       break;
     }
-    const double next = line.cells[i + 1].seq;
-    int choice = cell.choice;
-    bool cut = false;
+    const Cell& next = line.cells[i + 1];
     for (const Change& c : map.changes) {
-      if (c.line == index && c.from >= cell.seq && c.to <= next) {
-        add(at, c.to, choice, label);
+      if (c.line == index && c.from >= cell.seq && c.to <= next.seq) {
+        add(at, c.from, choice, told(cell, choice, at));
+        add(c.from, c.to, -1, "the change");
         at = c.to;
         choice = c.after;
-        cut = true;
+        add(at, at, choice, told(next, choice, at));
       }
     }
-    const double end =
-        cut || line.cells[i + 1].choice == choice ? next : std::sqrt(cell.seq * next);
-    add(at, end, choice, fmt::format("from {}", tokens_text(at)));
-    at = end;
+    if (choice == next.choice) {
+      add(at, next.seq, choice, told(next, choice, at));
+    } else {
+      add(at, next.seq, -1, "not looked at");
+    }
   }
   return band;
 }
@@ -192,7 +197,8 @@ void add_map(Sheet& sheet, const Map& map, const std::vector<std::size_t>& lines
                   .description =
                       "For each number of GPUs the recommended plan over the length of the "
                       "sequence, on a logarithmic axis. Lengths that were asked for are dotted; "
-                      "between them a change was found by halving.",
+                      "between them a plan that both have is taken to hold, and a change was "
+                      "found by halving, or not looked for.",
                   .note = "",
                   .choices = {},
                   .columns = map.lengths,

@@ -381,6 +381,8 @@ TEST_CASE("a wrong option of one command is refused with one line that names the
        "--trace: 1024 ranks are too many"},
       {"verify --schedule /nonexistent.txt", "--schedule: '/nonexistent.txt' cannot be read"},
       {"verify --schedule x.txt --seq 4K", "--seq: given together with --schedule"},
+      {"verify --schedule x.txt --mask causal", "--mask: given together with --schedule"},
+      {"verify --schedule x.txt --tp 2", "--tp: given together with --schedule"},
   });
 }
 

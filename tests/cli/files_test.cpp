@@ -288,6 +288,8 @@ TEST_CASE("compare refuses times that are none, and ops that are there twice") {
   };
   refused("run.json", "measured.step_s: \"x\" is not a number",
           [](Json& run) { run["measured"]["step_s"] = "x"; });
+  refused("run.json", "format_version: version '2.0' is not understood",
+          [](Json& run) { run["format_version"] = "2.0"; });
   refused("run.json", "measured.step_s: -1 s is less than no time",
           [](Json& run) { run["measured"]["step_s"] = -1; });
   const auto first_op = [](Json& trace) -> Json& {

@@ -143,6 +143,19 @@ TEST_CASE("a prompt behind cached keys is proven and planned, and is in the plan
       document_of(sp_plan("verify --model llama-3.1-8b --seq 1K --cached 7K --tp 2 "
                           "--ulysses 2 --ring 2 --phase prefill --scope layer"));
   CHECK(layer["proven"] == true);
+  // How long the prompt may be does not depend on how long it is.
+  const auto longest = [](const std::string& seq) {
+    return document_of(sp_plan("simulate --model llama-3.1-8b --topology dgx-h100 --phase prefill "
+                               "--cached 128K --strategy all-gather --ring 8 --layout contiguous "
+                               "--seq " +
+                               seq))
+        .at("result")
+        .at("predicted")
+        .at("max_seq");
+  };
+  const Json most = longest("8K");
+  CHECK(most > 1'500'000);
+  CHECK(longest(most.dump()) == most);
   const std::string prompt = "--phase prefill --seq 2K " + llama;
   const Json alone = document_of(sp_plan("plan " + prompt));
   const Json behind = document_of(sp_plan("plan --cached 126K " + prompt));
@@ -238,6 +251,21 @@ TEST_CASE("servers cut each expert over their tensor ranks unless experts are de
                 "--etp: 2 around");
 }
 
+TEST_CASE("the optimizer's states go to the host before nothing is said to fit") {
+  const Result r = sp_plan(
+      "plan --model deepseek-v3 --seq 4K --topology dgx-h100 --nodes 16 --global-batch 128");
+  CHECK(r.code == 3);
+  CHECK_THAT(r.err,
+             ContainsSubstring("what fits, with the optimizer's states in the host's memory") &&
+                 ContainsSubstring("--offload optimizer"));
+}
+
+TEST_CASE("that tensor ranks stay within a node is said") {
+  const std::string work = "plan --model llama-3.1-8b --seq 32K --topology dgx-h100 --nodes 2 ";
+  CHECK_THAT(assumed(document_of(sp_plan(work)), "tp"), StartsWith("up to 8, the GPUs of a node"));
+  CHECK(assumed(document_of(sp_plan(work + "--tp 2")), "tp").empty());
+}
+
 TEST_CASE("tokens may choose among experts unevenly") {
   const std::string step =
       "simulate --model qwen3-30b-a3b --seq 16K --topology dgx-h100 --nodes 2 --global-batch 64 "
@@ -252,13 +280,21 @@ TEST_CASE("tokens may choose among experts unevenly") {
   CHECK(uneven["request"]["expert_imbalance"] == 1.5);
   CHECK(assumed(uneven, "expert_imbalance").empty());
   CHECK(predicted(uneven) > predicted(even));
-  // One rank gets no more than all of them.
-  const Json most = document_of(sp_plan(step + "--expert-imbalance 8"));
-  CHECK(predicted(most) == predicted(document_of(sp_plan(step + "--expert-imbalance 9"))));
+  // Eight of 128 experts a token: one rank of eight, which has sixteen, may get them all.
+  CHECK(predicted(document_of(sp_plan(step + "--expert-imbalance 8"))) > predicted(uneven));
+  check_refused(sp_plan(step + "--expert-imbalance 8.1"), 2,
+                "--expert-imbalance: 8.1 is out of range: 1, where all ranks get as many tokens, "
+                "to 8");
   // As it was asked.
   const TempDir folder;
   const std::string file = folder.write("plan.json", uneven.dump()).string();
   CHECK(predicted(document_of(sp_plan("simulate --plan " + file))) == predicted(uneven));
+  check_refused(sp_plan("simulate --model mixtral-8x7b --topology dgx-h100 --seq 8K --ulysses 8 "
+                        "--ep 8 --zero 3 --expert-imbalance 5"),
+                2, "--expert-imbalance: 5 is out of range");
+  check_refused(sp_plan("simulate --model mixtral-8x7b --topology dgx-h100 --seq 8K --ulysses 8 "
+                        "--ep 1 --zero 3 --expert-imbalance 2"),
+                2, "--expert-imbalance: 2 with --ep 1: each rank has all experts");
   check_refused(sp_plan(step + "--expert-imbalance 0.5"), 2,
                 "--expert-imbalance: 0.5 is out of range: 1");
   check_refused(sp_plan("plan --model llama-3.1-8b --seq 8K --topology dgx-h100 "
@@ -483,7 +519,7 @@ TEST_CASE("where nothing fits, what was tried is named, no more, and --budget bo
                                           "found that does\n"));
   const Result short_of_time = sp_plan(
       "plan --quiet --model deepseek-v3 --topology dgx-b200 --nodes 3 --seq 99999 --global-batch "
-      "64 --recompute selective --budget 1");
+      "64 --recompute selective --budget 0.01");
   CHECK(short_of_time.code == 3);
   CHECK_THAT(short_of_time.err,
              ContainsSubstring("as far as was looked (a larger --budget looks further)"));

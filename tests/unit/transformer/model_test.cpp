@@ -281,8 +281,8 @@ TEST_CASE("Qwen's window begins at a layer") {
 TEST_CASE("how a checkpoint stores its weights is said") {
   CHECK(
       llama(R"({"quantization_config": {"quant_method": "fp8"}})").assumed.back() ==
-      "weights of 16 bits, not as its checkpoint has them (quantization_config: fp8); fewer under "
-      "--gemm-format");
+      "weights of 16 bits, not as its checkpoint has them (quantization_config: fp8); in a prefill "
+      "fewer under --gemm-format");
 }
 
 TEST_CASE("a decoder's own object says how its weights are stored, too; towers are named") {
@@ -329,12 +329,51 @@ TEST_CASE("what a nested object leaves to its class is the class's default, and 
   CHECK(nested(shape + R"("mistral", "num_key_value_heads": null)").kv_heads == 32);
   const Model mistral = nested(shape + R"("mistral")");
   CHECK(mistral.kv_heads == 8);
-  REQUIRE(mistral.assumed.size() == 2);
+  REQUIRE(mistral.assumed.size() == 3);
+  CHECK(mistral.assumed[2] ==
+        "sliding_window 4096 (not in the config; default of transformers' MistralConfig)");
+  CHECK(mistral.mask.kind == MaskKind::window);
+  CHECK(mistral.mask.window == 4096);
+  CHECK(nested(shape + R"("mistral", "sliding_window": null)").mask.kind == MaskKind::causal);
   CHECK(mistral.assumed[0] ==
         "num_key_value_heads 8 (not in the config; default of transformers' MistralConfig)");
   CHECK(mistral.assumed[1] == "head_dim 80: hidden size / heads (not in the config)");
   CHECK(nested(shape + R"("newcomer")").assumed[1] ==
         "num_key_value_heads 32: one for each head (not in the config)");
+}
+
+TEST_CASE("what a DeepSeek-V3 config leaves out its class says") {
+  const std::string config = R"({"model_type": "deepseek_v3", "hidden_size": 7168,
+      "num_attention_heads": 128, "intermediate_size": 18432, "moe_intermediate_size": 2048,
+      "num_hidden_layers": 61, "vocab_size": 129280, "n_routed_experts": 256,
+      "num_experts_per_tok": 8, "n_shared_experts": 1, "kv_lora_rank": 512,
+      "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+      "tie_word_embeddings": false)";
+  const Model model = read(config + "}");
+  CHECK(model.experts.dense_layers == 3);
+  CHECK(model.latent.q_rank == 1536);
+  CHECK_THAT(fmt::format("{}", fmt::join(model.assumed, "; ")),
+             ContainsSubstring("first_k_dense_replace 3 (not in the config; default of "
+                               "transformers' DeepseekV3Config)") &&
+                 ContainsSubstring("q_lora_rank 1536"));
+  const Model said = read(config + R"(, "first_k_dense_replace": 1, "q_lora_rank": null})");
+  CHECK(said.experts.dense_layers == 1);
+  CHECK(said.latent.q_rank == 0);
+}
+
+TEST_CASE("stretched RoPE reaches further than the positions of its first training") {
+  const auto positions = [](std::string_view scaling) {
+    return llama(
+               fmt::format(R"({{"max_position_embeddings": 32768, "rope_scaling": {}}})", scaling))
+        .max_positions;
+  };
+  CHECK(positions(R"({"rope_type": "yarn", "factor": 4.0,
+                      "original_max_position_embeddings": 32768})") == 131072);
+  // Llama 3.1's says already how far.
+  CHECK(positions(R"({"rope_type": "llama3", "factor": 2.0,
+                      "original_max_position_embeddings": 8192})") == 32768);
+  CHECK(positions(R"({"rope_type": "linear", "factor": 8.0})") == 32768);
+  CHECK(positions("null") == 32768);
 }
 
 TEST_CASE("the decoder of a multimodal config is found under text_config") {
