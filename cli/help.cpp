@@ -19,8 +19,7 @@ constexpr std::string_view purpose =
     "sp-plan says how to split a model with long sequences over the GPUs of a cluster: attention "
     "(Ulysses degree, ring degree, StarTrail team size, rank order, token layout), and around it "
     "tensor, pipeline, data and expert degrees, ZeRO and recomputation; what that will cost in "
-    "time "
-    "and memory; and why the others lose.";
+    "time and memory; and why the others lose.";
 
 struct ExitLine {
   int code;

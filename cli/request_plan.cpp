@@ -338,6 +338,10 @@ void Reader::check_step() {
                      fmt::format("{}, and {} has no experts", to_string(*step.to_experts),
                                  request().model->name));
   }
+  if (step.to_experts && step.expert == 1 && step.expert_tensor.value_or(1) == 1) {
+    throw InputError("--dispatcher", fmt::format("{} with --ep 1: no token leaves its rank",
+                                                 to_string(*step.to_experts)));
+  }
   if (experts > 0 && step.zero_group) {
     assume("zero_group", "of the other weights: experts' are cut over all ranks that have them",
            "as schedules cut them");

@@ -540,8 +540,8 @@ std::int64_t StepEvaluator::longest(const StepPlan& plan) {
     const Bytes all = strategies::by_name(plan.attention.strategy, "--strategy")
                           .closed_form(call, plan.attention, Phase::forward, request_.build)
                           .peak_buffers;
-    return (all - counted_as_activations(padded(call, plan.attention), plan.attention, 0))
-        .as_double();
+    const Bytes counted = counted_as_activations(padded(call, plan.attention), plan.attention, 0);
+    return std::max(0.0, (all - counted).as_double());
   };
   const double of_cache = request_.problem.cached > 0 ? behind_cache(padded_seq(plan)) : 0;
   const auto grown = [&](const LayerRun& run, AttentionCost cost, std::int64_t seq) {

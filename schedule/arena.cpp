@@ -34,9 +34,11 @@ class Clock {
       last_[s] = std::min(last_[s], other.last_[s]);
     }
   }
-  template <class F>
-  void for_each(F f) const {
-    std::ranges::for_each(last_, f);
+  void add_to(Hash& hash) const {
+    hash.add(std::uint64_t{last_.size()});
+    for (const std::int64_t position : last_) {
+      hash.add(static_cast<std::uint64_t>(position));
+    }
   }
   /// All that `other` knows, this one knows.
   [[nodiscard]] bool covers(const Clock& other) const {
@@ -206,8 +208,8 @@ std::uint64_t key_of(const Program& program, std::span<const Lifetime> lifetimes
     add(bytes_of(program.buffers[i]).value());
     add(lifetimes[i].first);
     add(lifetimes[i].last);
-    lifetimes[i].before.for_each(add);
-    lifetimes[i].touched.for_each(add);
+    lifetimes[i].before.add_to(hash);
+    lifetimes[i].touched.add_to(hash);
   }
   return hash.value();
 }

@@ -58,19 +58,19 @@ bool is_qwen(const JsonView& config) {
 /// One window for all layers that have one; none if it is switched off or wider than the positions.
 std::optional<std::int64_t> active_window(const JsonView& config, const Family& family,
                                           Model& model) {
-  const auto window = config.find("sliding_window");
+  const auto within_positions = [&](std::int64_t tokens) {
+    return model.max_positions > 0 && tokens >= model.max_positions ? std::nullopt
+                                                                    : std::optional(tokens);
+  };
   if (family.window > 0 && !config.value().contains("sliding_window")) {
     assume_default(fmt::format("sliding_window {}", family.window), family.config_class, model);
-    return family.window;
+    return within_positions(family.window);
   }
+  const auto window = config.find("sliding_window");
   if (!window || window->value() == 0 || !flag(config, "use_sliding_window", !is_qwen(config))) {
     return std::nullopt;
   }
-  const std::int64_t tokens = window->integer(1, most_tokens);
-  if (model.max_positions > 0 && tokens >= model.max_positions) {
-    return std::nullopt;
-  }
-  return tokens;
+  return within_positions(window->integer(1, most_tokens));
 }
 
 bool sees_everything(const std::string& kind) {

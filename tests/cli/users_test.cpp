@@ -316,6 +316,8 @@ TEST_CASE("how tokens come to experts is a choice, the framework's where it has 
   const Json asked = document_of(sp_plan("plan --tp 1 --ep 8 --dispatcher all-to-all " + work));
   CHECK(plan_of(asked)["dispatcher"] == "all-to-all");
   const Json apart = document_of(sp_plan("plan --tp 1 --ep 1 --etp 1 " + work));
+  check_refused(sp_plan("plan --tp 1 --ep 1 --etp 1 --dispatcher all-to-all " + work), 2,
+                "--dispatcher: all-to-all with --ep 1");
   CHECK(plan_of(apart)["dispatcher"].is_null());
   const Json none =
       document_of(sp_plan("plan --tp 1 --ep 8 --framework vllm --dispatcher all-to-all " + work));
