@@ -2,6 +2,7 @@
 #include "schedule/coverage.hpp"
 
 #include "schedule/demand.hpp"
+#include "schedule/leftovers.hpp"
 #include "schedule/postcondition.hpp"
 
 #include <deque>
@@ -13,13 +14,12 @@ namespace {
 struct Walker {
   Walker(Rank r, Program program)
       : rank(r),
-        lifespans(program.buffers.size() > few_buffers ? lifespans_of(program)
-                                                       : std::vector<Lifespan>()),
+        leftovers(program),
         cursor(std::move(program)),
         contents(cursor.buffers().size()) {}
 
   Rank rank;
-  std::vector<Lifespan> lifespans;  // of many buffers
+  Leftovers leftovers;
   ProgramCursor cursor;
   std::vector<Contents> contents;
   const Op* op = nullptr;  // the communication that it is in; nullptr: on its way, or at its end
@@ -36,17 +36,7 @@ struct Walker {
   /// The op is done: forgets what no later one asks for. Else a proof would hold all that a rank
   /// has ever had.
   void forget_behind(const Op& done) {
-    if (lifespans.empty()) {
-      return;
-    }
-    const Access access = access_of(done.body);
-    for (const auto ids : {access.reads(), access.writes()}) {
-      for (const BufferId id : ids) {
-        if (lifespans[id.index()].last == cursor.position()) {
-          contents[id.index()] = {};
-        }
-      }
-    }
+    leftovers.behind(done, cursor.position(), [&](BufferId id) { contents[id.index()] = {}; });
   }
 };
 

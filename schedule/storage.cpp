@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "schedule/demand.hpp"
+#include "schedule/leftovers.hpp"
 #include "schedule/storage_rank.hpp"
 
 #include <algorithm>
@@ -82,15 +83,14 @@ struct RankWalk {
   RankWalk(const Schedule& schedule, Rank self, Program program, bool keeps)
       : rank(self),
         arena(keeps ? plan_arena(program) : Arena{}),
-        lifespans(!keeps && program.buffers.size() > few_buffers ? lifespans_of(program)
-                                                                 : std::vector<Lifespan>()),
+        leftovers(keeps ? Leftovers() : Leftovers(program)),
         cursor(std::move(program)),
         store(schedule, self, cursor.buffers()),
         dependencies(keeps ? cursor.buffers().size() : 0, schedule.streams.size()) {}
 
   Rank rank;
   Arena arena;
-  std::vector<Lifespan> lifespans;  // of many buffers, where contents at the end are not asked for
+  Leftovers leftovers;  // where contents at the end are not asked for
   ProgramCursor cursor;
   RankStore store;
   Dependencies dependencies;
@@ -100,21 +100,6 @@ struct RankWalk {
   CallKey call;
   std::map<CallKey, std::int64_t> calls;  // by key with call 0
   bool finished = false;
-
-  /// The op is done: forgets what no later one asks for.
-  void forget_behind(const Op& done) {
-    if (lifespans.empty()) {
-      return;
-    }
-    const Access access = access_of(done.body);
-    for (const auto ids : {access.reads(), access.writes()}) {
-      for (const BufferId id : ids) {
-        if (lifespans[id.index()].last == cursor.position()) {
-          store.forget(id);
-        }
-      }
-    }
-  }
 };
 
 /// Sends are taken as soon as they are posted: a proven schedule has a receiver for each.
@@ -194,7 +179,7 @@ class Walk {
       stored.waits = w.dependencies.of(*w.op, static_cast<std::int32_t>(w.ops.size()));
       w.ops.push_back(std::move(stored));
     }
-    w.forget_behind(*w.op);
+    w.leftovers.behind(*w.op, w.cursor.position(), [&](BufferId id) { w.store.forget(id); });
     tell();
     w.op = nullptr;
     return true;

@@ -228,20 +228,25 @@ void check_one(const std::string& name, const Arguments& arguments, Output& outp
         output);
 }
 
-/// Output of other programs, all of one machine.
-void check_together(const std::vector<std::string>& names, const Arguments& arguments,
-                    Output& output) {
+/// Output of other programs, all of one machine. `instead`: what documents of ours are for.
+ImportedMachine import_together(const std::vector<std::string>& names, const Arguments& arguments,
+                                std::string_view instead) {
   std::vector<TextFile> files;
   for (const std::string& name : names) {
     files.push_back({.name = name, .text = read_text_file(name)});
     if (is_own_document(files.back())) {
-      throw InputError(name,
-                       "is JSON, but not of NCCL's tests; documents of sp-plan are checked one by "
-                       "one, several files are what other programs print of one machine");
+      throw InputError(name, fmt::format("is JSON, but not of NCCL's tests; {}", instead));
     }
   }
+  return import_machine(std::move(files), merge_options(arguments), topologies());
+}
+
+void check_together(const std::vector<std::string>& names, const Arguments& arguments,
+                    Output& output) {
   ImportedMachine imported =
-      import_machine(std::move(files), merge_options(arguments), topologies());
+      import_together(names, arguments,
+                      "documents of sp-plan are checked one by one, several files are what other "
+                      "programs print of one machine");
   GpuSpec gpu = imported.spec.gpu;
   print({.file = fmt::format("{}", fmt::join(names, ",")),
          .machine = std::move(imported.spec),
@@ -251,17 +256,10 @@ void check_together(const std::vector<std::string>& names, const Arguments& argu
 
 void import_files(const std::vector<std::string>& names, const Arguments& arguments,
                   Output& output) {
-  std::vector<TextFile> files;
-  for (const std::string& name : names) {
-    files.push_back({.name = name, .text = read_text_file(name)});
-    if (is_own_document(files.back())) {
-      throw InputError(name,
-                       "is JSON, but not of NCCL's tests; 'topology check' reads documents of "
-                       "sp-plan, 'topology import' the output of other programs");
-    }
-  }
   const ImportedMachine imported =
-      import_machine(std::move(files), merge_options(arguments), topologies());
+      import_together(names, arguments,
+                      "'topology check' reads documents of sp-plan, 'topology import' the output "
+                      "of other programs");
   output.result(imported.document, [&](const Style& style) {
     std::string text =
         style.bold(imported.spec.name) + fmt::format("  from {}\n", fmt::join(names, ", "));
