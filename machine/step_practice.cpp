@@ -50,8 +50,10 @@ constexpr std::array numbers{
     NumberKey{"once_per_node", &StepPractice::once_per_node, 1},
     NumberKey{"gradients_hidden", &StepPractice::gradients_hidden, 1},
     NumberKey{"parameters_hidden", &StepPractice::parameters_hidden, 1},
+    NumberKey{"gathered_kept", &StepPractice::gathered_kept, 1},
     NumberKey{"messages_hidden", &StepPractice::messages_hidden, 1},
     NumberKey{"messages_gathered", &StepPractice::messages_gathered, 1},
+    NumberKey{"replays_whole", &StepPractice::replays_whole, 1},
     NumberKey{"interleaves", &StepPractice::interleaves, 1},
     NumberKey{"even_stages", &StepPractice::even_stages, 1},
     NumberKey{"whole_tables", &StepPractice::whole_tables, 1},
@@ -134,8 +136,12 @@ StepPractice made_default() {
   p.once_per_node = number(0, 0, "all-to-all dispatcher: once for each expert");
   p.gradients_hidden = number(1, 0, "assumed: buckets as they become ready");
   p.parameters_hidden = number(0, 0, "assumed: gathered before the next forward");
+  p.gathered_kept = number(0, 0, "Megatron-Core tensor_parallel/layers.py: gathered again");
   p.messages_hidden = number(1, 0, "Megatron-LM: overlap_p2p_comm of interleaved pipelines");
   p.messages_gathered = number(0, 0, "Megatron-Core: each tensor rank sends all it holds");
+  p.replays_whole = number(1, 0,
+                           "Megatron-Core tensor_parallel/random.py, CheckpointFunction; PyTorch's "
+                           "reentrant torch.utils.checkpoint");
   p.interleaves = number(0, 0, "assumed");
   p.even_stages = number(0, 0, "Megatron-Core transformer_block.py");
   p.whole_tables = number(1, 0,

@@ -52,13 +52,16 @@ struct StepPractice {
   Sourced<double> once_per_node;      // 1: a token for several experts of a node travels to it once
   Sourced<double> gradients_hidden;   // behind the last backward
   Sourced<double> parameters_hidden;  // behind the next forward
-  Sourced<double> messages_hidden;    // between stages, of interleaved pipelines
+  Sourced<double> gathered_kept;    // 1: what is gathered in front of a GEMM stays for its backward
+  Sourced<double> messages_hidden;  // between stages, of interleaved pipelines
   Sourced<double> messages_gathered;  // 1: copied hidden states travel between stages in parts, one
                                       // a tensor rank, which the next stage's ranks gather
-  Sourced<double> interleaves;        // 1: pipelines have virtual stages unless told
-  Sourced<double> even_stages;   // 1: the loss head counts where layers are dealt out to stages
-  Sourced<double> whole_tables;  // 1: two stages that have one table sum up its whole gradient on
-                                 // every rank, 0: under ZeRO each rank its part
+  Sourced<double> replays_whole;  // 1: layers that run again do so to their end; 0: as far as their
+                                  // backward reads
+  Sourced<double> interleaves;    // 1: pipelines have virtual stages unless told
+  Sourced<double> even_stages;    // 1: the loss head counts where layers are dealt out to stages
+  Sourced<double> whole_tables;   // 1: two stages that have one table sum up its whole gradient on
+                                  // every rank, 0: under ZeRO each rank its part
 
   // ---- pieces in which weights' transfers go, one after the other
   Sourced<Bytes> gradient_bucket;  // 0: a layer's at once

@@ -89,6 +89,8 @@ LayerQuestion step_question(const Request& request, const StepPlan& plan) {
                .zero_group = plan.zero > 0 ? plan.zero_group : 0,
                .pipeline = plan.pipeline_shape(),
                .recompute = plan.recompute,
+               .replay = replay_of(practice),
+               .gathered_kept = practice.gathered_kept.value > 0,
                .expert = plan.expert,
                .to_experts = plan.to_experts,
                .order = std::string(order.name),

@@ -60,7 +60,8 @@ LocalTokens local_tokens(const StepRequest& request, const StepPlan& plan, std::
           .routed_excess =
               std::min(request.imbalance, most_imbalance(request.model->experts, plan.expert)),
           .stored = request.practice->narrow_kept.value > 0 ? stored(plan.format) : 1,
-          .wide_attention = plan.wide_attention};
+          .wide_attention = plan.wide_attention,
+          .gathered_kept = request.practice->gathered_kept.value > 0};
 }
 
 StepCommon::StepCommon(const StepRequest& request)
@@ -83,7 +84,8 @@ namespace {
 /// What a backward computes once more.
 PassAround again(const TensorOps& ops, const LocalTokens& local, const Recomputation& recompute,
                  const PassCosts& costs) {
-  PassAround pass = pass_around(recomputed_ops(ops, local, recompute), costs);
+  PassAround pass =
+      pass_around(recomputed_ops(ops, local, recompute, replay_of(*costs.practice)), costs);
   pass.time.weight_gradients = 0;
   return pass;
 }

@@ -329,6 +329,10 @@ Seconds counts_host(const StepPractice& practice, const sim::Cluster& cluster) {
   return on_device ? Seconds(0) : practice.host_counts.value;
 }
 
+Replay replay_of(const StepPractice& practice) {
+  return practice.replays_whole.value > 0 ? Replay::whole : Replay::needed;
+}
+
 Seconds time_on_host(const sim::Cluster& cluster, int world, double numbers, Seconds each) {
   return std::min(world, cluster.gpus_per_node()) * numbers * each;
 }

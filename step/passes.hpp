@@ -116,6 +116,8 @@ Seconds tensor_host(const StepPractice& practice, const StepLinks& links, int ra
 /// For which kernels of a training stand at a transfer to or from experts, until the host knows how
 /// many tokens go where; 0 where devices count.
 Seconds counts_host(const StepPractice& practice, const sim::Cluster& cluster);
+/// How far layers that are computed again are.
+Replay replay_of(const StepPractice& practice);
 
 /// In which all CPUs of a node work on so many numbers of each of its ranks, of `world`.
 Seconds time_on_host(const sim::Cluster& cluster, int world, double numbers, Seconds each);

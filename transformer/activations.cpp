@@ -134,13 +134,31 @@ Formats formats_of(const LocalShapes& shapes) {
   return formats;
 }
 
+/// Of one that is kept: its own rows, or all that a GEMM gathered (and its own for others).
+Bytes kept_rows(const LocalShapes& shapes, LayerTensorId id) {
+  if (!shapes.local().gathered_kept) {
+    return shapes.bytes(id);
+  }
+  const TensorOp* gathers = nullptr;
+  bool own = false;
+  for (const TensorOp& op : shapes.ops().ops) {
+    if (std::ranges::find(op.keeps, id) != op.keeps.end()) {
+      const bool all = shapes.gathers(op, id);
+      gathers = all ? &op : gathers;
+      own = own || !all;
+    }
+  }
+  return (gathers == nullptr ? Bytes(0) : shapes.all_bytes(*gathers, id)) +
+         (gathers == nullptr || own ? shapes.bytes(id) : Bytes(0));
+}
+
 RowBytes bytes_of(const LocalShapes& shapes, const Kept& kept) {
   RowBytes bytes;
   const TensorOps& ops = shapes.ops();
   const Formats formats = formats_of(shapes);
   for (std::size_t i = 0; i < ops.tensors.size(); ++i) {
     if (kept.tensors[i] && !ops.tensors[i].outside) {
-      const Bytes whole = shapes.bytes(LayerTensorId(i));
+      const Bytes whole = kept_rows(shapes, LayerTensorId(i));
       const double copies =
           (formats.wide[i] ? 1 : 0) + (formats.narrow[i] ? shapes.local().stored : 0);
       add(bytes, ops.tensors[i].rows, Bytes(std::llround(copies * whole.as_double())));
@@ -159,7 +177,8 @@ RowBytes bytes_of(const LocalShapes& shapes, const Kept& kept) {
 Bytes gathered_backward(const LocalShapes& shapes, const TensorOp& op) {
   Bytes sum{};
   for (const LayerTensorId id : op.keeps) {
-    sum += shapes.gathers(op, id) ? shapes.all_bytes(op, id) : Bytes(0);
+    const bool again = shapes.gathers(op, id) && !shapes.local().gathered_kept;
+    sum += again ? shapes.all_bytes(op, id) : Bytes(0);
   }
   for (const LayerTensorId id : op.reads) {
     sum += shapes.gathers(op, id) ? shapes.all_bytes(op, id) : Bytes(0);
@@ -303,7 +322,8 @@ Bytes cut_bytes(const TensorOps& ops, const LocalTokens& local) {
       continue;
     }
     for (const LayerTensorId id : op.keeps) {
-      if (!ops.at(id).outside && shapes.gathers(op, id) && !counted[id.index()]) {
+      if (!ops.at(id).outside && shapes.gathers(op, id) && !local.gathered_kept &&
+          !counted[id.index()]) {
         counted[id.index()] = true;
         add(gathered, ops.at(id).rows, shapes.all_bytes(op, id) - shapes.bytes(id));
       }

@@ -1,6 +1,7 @@
 // Every kernel that an operation becomes, forward and backward side by side.
 #include "transformer/layer_kernels.hpp"
 
+#include <algorithm>
 #include <ranges>
 #include <utility>
 
@@ -17,18 +18,27 @@ class OpWriter {
         partial_left_(ops.tensors.size(), 0),
         gathered_(ops.tensors.size(), false) {}
 
-  /// `again`: in a replay that has what reduce-scatters gave.
+  /// `scatters_kept`: in a replay that has what reduce-scatters gave.
   void forward(const TensorOp& op, bool scatters_kept = false) {
-    for (const LayerTensorId id : op.reads) {
+    gather(op, op.reads);
+    std::visit([&](const auto& work) { forward(op, work); }, op.work);
+    if (shapes_.partial_sum(op) && !scatters_kept) {
+      transfer(op, KernelRole::forward, sum_over_ranks(), all_written(op));
+    }
+  }
+  /// All rows of those that it needs them of, unless they are there.
+  void gather(const TensorOp& op, const LayerTensors& ids) {
+    for (const LayerTensorId id : ids) {
       if (shapes_.gathers(op, id) && !gathered_[id.index()]) {
         transfer(op, KernelRole::forward, CommKind::all_gather, shapes_.all_bytes(op, id));
         gathered_[id.index()] = true;
       }
     }
-    std::visit([&](const auto& work) { forward(op, work); }, op.work);
-    if (shapes_.partial_sum(op) && !scatters_kept) {
-      transfer(op, KernelRole::forward, sum_over_ranks(), all_written(op));
-    }
+  }
+  /// All rows are there of all tensors but these.
+  void keep_gathered(std::vector<bool> but) {
+    but.flip();
+    gathered_ = std::move(but);
   }
   /// Gradients come from behind the list for its results; then reversed, op by op.
   void backward() {
@@ -104,7 +114,7 @@ class OpWriter {
       memory_bound(op.name, KernelRole::bias_gradient, gradient_bytes(op.writes));
     }
     for (const LayerTensorId id : op.keeps) {
-      if (shapes_.gathers(op, id) && !gathered_[id.index()]) {
+      if (shapes_.gathers(op, id) && !gathered_[id.index()] && !shapes_.local().gathered_kept) {
         transfer(op, KernelRole::weight_gradient, CommKind::all_gather, shapes_.all_bytes(op, id),
                  true);
         gathered_[id.index()] = true;
@@ -396,6 +406,37 @@ std::vector<bool> all_but_every_other_gemm(const TensorOps& ops) {
   return again;
 }
 
+std::vector<bool> written_by(const TensorOps& ops, const std::vector<bool>& operations) {
+  std::vector<bool> written(ops.tensors.size(), false);
+  for (std::size_t i = 0; i < ops.ops.size(); ++i) {
+    for (const LayerTensorId id : ops.ops[i].writes) {
+      written[id.index()] = written[id.index()] || operations[i];
+    }
+  }
+  return written;
+}
+
+/// Of the operations that run again, those that write what some backward reads or what another one
+/// of them is computed from.
+std::vector<bool> needed_of(const TensorOps& ops, std::vector<bool> again) {
+  std::vector<bool> needed(ops.tensors.size(), false);
+  for (const TensorOp& op : ops.ops) {
+    for (const LayerTensorId id : op.keeps) {
+      needed[id.index()] = true;
+    }
+  }
+  for (std::size_t i = ops.ops.size(); i-- > 0;) {
+    const TensorOp& op = ops.ops[i];
+    again[i] = again[i] && (op.statistics > 0 || std::ranges::any_of(op.writes, [&](auto id) {
+                              return needed[id.index()];
+                            }));
+    for (const LayerTensorId id : op.reads) {
+      needed[id.index()] = needed[id.index()] || again[i];
+    }
+  }
+  return again;
+}
+
 }  // namespace
 
 std::vector<LayerOp> forward_ops(const TensorOps& ops, const LocalTokens& local) {
@@ -426,14 +467,23 @@ std::vector<bool> runs_again(const TensorOps& ops, const Recomputation& recomput
 }
 
 std::vector<LayerOp> recomputed_ops(const TensorOps& ops, const LocalTokens& local,
-                                    const Recomputation& recomputation) {
+                                    const Recomputation& recomputation, Replay replay) {
   const bool keeps_sums = recomputation.kind == Recompute::selective &&
                           recomputation.modules.contains(RecomputeModule::every_second_gemm);
-  const std::vector<bool> again = runs_again(ops, recomputation);
+  std::vector<bool> again = runs_again(ops, recomputation);
+  if (replay == Replay::needed) {
+    again = needed_of(ops, again);
+  }
   OpWriter writer(ops, local);
+  if (local.gathered_kept && recomputation.kind != Recompute::full) {
+    writer.keep_gathered(written_by(ops, again));
+  }
   for (std::size_t i = 0; i < ops.ops.size(); ++i) {
+    const TensorOp& op = ops.ops[i];
     if (again[i]) {
-      writer.forward(ops.ops[i], keeps_sums);
+      writer.forward(op, keeps_sums);
+    } else if (local.gathered_kept) {
+      writer.gather(op, op.keeps);
     }
   }
   return writer.take();

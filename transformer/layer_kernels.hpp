@@ -127,8 +127,9 @@ std::vector<LayerOp> forward_ops(const TensorOps& ops, const LocalTokens& local)
 std::vector<LayerOp> backward_ops(const TensorOps& ops, const LocalTokens& local);
 /// What runs again in the backward.
 std::vector<LayerOp> recomputed_ops(const TensorOps& ops, const LocalTokens& local,
-                                    const Recomputation& recomputation);
-/// By operation of the list: whether it runs again.
+                                    const Recomputation& recomputation,
+                                    Replay replay = Replay::whole);
+/// By operation of the list: whether a replay to the end runs it again.
 std::vector<bool> runs_again(const TensorOps& ops, const Recomputation& recomputation);
 
 FlopCount flops_of(std::span<const LayerOp> ops);

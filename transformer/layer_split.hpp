@@ -60,6 +60,9 @@ struct LocalTokens {
   /// them as they multiplied them, in fewer bits.
   double stored = 1;
   bool wide_attention = false;  // but not the GEMMs around attention
+  /// All rows of what a GEMM gathered stay for its weight's gradient; else a rank keeps its own,
+  /// and gathers again.
+  bool gathered_kept = false;
   [[nodiscard]] std::int64_t rows() const { return tokens * batch; }
   friend auto operator<=>(const LocalTokens&, const LocalTokens&) = default;
 };

@@ -53,6 +53,12 @@ inline constexpr std::array all_recompute_modules{RecomputeModule::core_attentio
                                                   RecomputeModule::all_but_attention};
 std::string_view to_string(RecomputeModule);
 
+/// How far a replay of a layer goes. `whole`: to its end (PyTorch's reentrant checkpoint,
+/// Megatron's CheckpointFunction). `needed`: only what the backward reads, or what that is computed
+/// from: not the last GEMM of an MLP, nor what sums it up over ranks (non-reentrant checkpoints,
+/// which stop early; compilers).
+enum class Replay : std::uint8_t { whole, needed };
+
 class ModuleSet {
  public:
   constexpr ModuleSet() = default;

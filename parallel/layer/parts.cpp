@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 namespace spp {
 
@@ -155,13 +156,18 @@ bool backward_reads(LayerFunction function) {
   throw InternalError("unknown function of a layer");
 }
 
+/// Its backward reads what the forward itself has written: statistics, attention's tensors.
+bool backward_reads_results(LayerFunction function) {
+  return function == LayerFunction::rms_norm || function == LayerFunction::layer_norm ||
+         function == LayerFunction::split_heads || function == LayerFunction::route;
+}
+
 /// The last definition whose backward reads what one of [first, end) writes; its own attention's
 /// tensors are read by a definition that splits heads.
 int last_reader(const Graph& graph, const GraphIndex& index, int first, int end) {
   int last = -1;
   for (int i = first; i < end; ++i) {
-    if (graph.definition(i).function == LayerFunction::split_heads ||
-        graph.definition(i).function == LayerFunction::route) {
+    if (backward_reads_results(graph.definition(i).function)) {
       last = std::max(last, i);
     }
     for (const TensorRef written : graph.definition(i).writes) {
@@ -173,6 +179,28 @@ int last_reader(const Graph& graph, const GraphIndex& index, int first, int end)
     }
   }
   return last;
+}
+
+/// Which of [first, end), a layer, a replay must run: those that write what a backward of it reads,
+/// or what such a one is computed from.
+std::vector<bool> needed_again(const Graph& graph, int first, int end) {
+  std::set<TensorRef> needed;
+  const auto need = [&](const Definition& d) { needed.insert(d.reads.begin(), d.reads.end()); };
+  for (int i = first; i < end; ++i) {
+    if (backward_reads(graph.definition(i).function)) {
+      need(graph.definition(i));
+    }
+  }
+  std::vector<bool> runs(static_cast<std::size_t>(end - first));
+  for (int i = end; i-- > first;) {
+    const Definition& d = graph.definition(i);
+    if (backward_reads_results(d.function) ||
+        std::ranges::any_of(d.writes, [&](TensorRef ref) { return needed.contains(ref); })) {
+      runs[static_cast<std::size_t>(i - first)] = true;
+      need(d);
+    }
+  }
+  return runs;
 }
 
 }  // namespace
@@ -201,8 +229,14 @@ std::vector<std::vector<int>> computed_again(const LayerGraph& layer, const Laye
       ++end;
     }
     const int before = whole ? end - 1 : last_reader(layer.graph, index, first, end);
+    const bool trims = whole && plan.replay == Replay::needed && first < end;
+    const std::vector<bool> runs =
+        trims ? needed_again(layer.graph, first, end)
+              : std::vector<bool>(static_cast<std::size_t>(end - first), true);
     for (int i = first; i < end && before >= 0; ++i) {
-      result[static_cast<std::size_t>(before)].push_back(i);
+      if (runs[static_cast<std::size_t>(i - first)]) {
+        result[static_cast<std::size_t>(before)].push_back(i);
+      }
     }
     first = std::max(end, first + 1);
   }

@@ -134,6 +134,7 @@ void LayerPass::forward_again(int definition) {
   prefix_ += "again_";
   way_ = Way::again;
   const Definition& d = graph_.definition(definition);
+  computed_again_.insert(d.writes.begin(), d.writes.end());
   const bool apart = parts_.plan.recompute.kind == Recompute::selective;
   if (apart && d.function == LayerFunction::split_heads) {  // its heads were kept
     attend(d.writes[0].label);

@@ -97,6 +97,7 @@ class LayerPass {
   BufferId gradient(TensorRef x);
   BufferId new_gradient(TensorRef x);
   BufferId gathered(TensorRef ref, BufferId own);
+  [[nodiscard]] BufferId gathered_before(TensorRef ref) const;
   void scatter(BufferId partial, BufferId own);
 
   // Forward.
@@ -156,7 +157,7 @@ class LayerPass {
   TokenSet routed_;   // of these, that come to the rank's experts
   HeadRange slots_;   // in which they do
   Transplant place_;
-  std::set<TensorRef> kept_, gathered_before_;
+  std::set<TensorRef> kept_, ever_gathered_, computed_again_;
   std::map<int, std::vector<BufferId>> kept_of_attention_;  // by attention: its forward's buffers
   std::map<TensorRef, BufferId> held_, partial_;
   std::array<std::map<TensorRef, BufferId>, 3> gathered_;  // by way: not kept for the next

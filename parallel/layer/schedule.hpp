@@ -14,8 +14,8 @@
 // Backward: gradients are gathered in front of a row-parallel matrix; at a column-parallel one the
 // saved rows are gathered again, beside the product for the input's gradient, which is
 // reduce-scattered beside that for the weight's (Megatron-Core d98e8a64dd,
-// megatron/core/tensor_parallel/layers.py). Gradients of parameters are fp32 sums over all tokens:
-// all-reduced over the ranks that hold other tokens.
+// megatron/core/tensor_parallel/layers.py), unless a plan keeps what was gathered. Gradients of
+// parameters are fp32 sums over all tokens: all-reduced over the ranks that hold other tokens.
 //
 // A step begins with a table of words cut between the tensor ranks by words: each looks all tokens
 // of the sequence rank up, the sums are reduce-scattered. It ends with logits cut by words: of its
@@ -71,6 +71,10 @@ struct LayerPlan {
   /// nothing else was kept; or modules, from what was kept of their inputs. Policies, which are no
   /// part of a layer (every_second_gemm, all_but_attention), compute nothing again here.
   Recomputation recompute{};
+  Replay replay = Replay::whole;  // of whole layers
+  /// Of a step: rows gathered in front of a matrix that is cut by columns stay for its weight's
+  /// gradient, which gathers them again otherwise.
+  bool gathered_kept = false;
   /// Groups of experts, each on one of so many ranks in a row, whatever axes these go through
   /// (Megatron-Core's parallel folding, arXiv:2504.14960, without tensor parallelism in experts).
   int expert = 1;

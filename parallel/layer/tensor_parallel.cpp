@@ -18,10 +18,13 @@ BufferId LayerPass::gathered(TensorRef ref, BufferId own) {
   if (at_.tensor == 1) {
     return own;
   }
+  if (const BufferId before = gathered_before(ref); before.valid()) {
+    return before;
+  }
   const auto [at, is_new] = gathered_[static_cast<std::size_t>(way_)].try_emplace(ref);
   if (is_new) {
     const std::string called = ref.tensor == Tensor::d_value ? gradient_name(ref) : name(ref);
-    const bool again = is_step() && !gathered_before_.insert(ref).second;
+    const bool again = is_step() && !ever_gathered_.insert(ref).second;
     at->second =
         b_.scratch(called + (again ? "_gathered_again" : "_gathered"), ref, home_.count(), 1);
     b_.op(streams_.tensor, Collective{.kind = CollectiveKind::all_gather,
@@ -33,6 +36,17 @@ BufferId LayerPass::gathered(TensorRef ref, BufferId own) {
                                       .to_heads = whole_row});
   }
   return at->second;
+}
+
+/// By an earlier way, whose rows stay; invalid: not so.
+BufferId LayerPass::gathered_before(TensorRef ref) const {
+  if (!parts_.plan.gathered_kept || !is_step() || way_ == Way::there) {
+    return {};
+  }
+  const Way latest = computed_again_.contains(ref) ? Way::again : Way::there;
+  const std::map<TensorRef, BufferId>& there = gathered_[static_cast<std::size_t>(latest)];
+  const auto at = there.find(ref);
+  return at == there.end() ? BufferId() : at->second;
 }
 
 /// Sums over the tensor ranks, to each its tokens.

@@ -169,6 +169,8 @@ LayerPlan StepCase::plan() const {
   plan.order = order;
   plan.messages_overlap = messages_overlap;
   plan.recompute = recompute;
+  plan.replay = replay;
+  plan.gathered_kept = gathered_kept;
   plan.expert = expert_groups;
   plan.to_experts = to_experts;
   // Embedding and head beside the first and the last layer.
@@ -182,11 +184,14 @@ LayerPlan StepCase::plan() const {
 
 std::string StepCase::text() const {
   return fmt::format(
-      "{} | step, {} replicas, ZeRO {}{}, {} p={} v={} m={}{}{}{}{}{}{}", layer.text(), replicas,
+      "{} | step, {} replicas, ZeRO {}{}, {} p={} v={} m={}{}{}{}{}{}{}{}", layer.text(), replicas,
       zero, zero_group > 0 ? fmt::format(" over {}", zero_group) : "", order, pipeline.stages,
       pipeline.chunks, pipeline.micro_batches, messages_overlap ? ", messages overlap" : "",
-      recompute.kind != Recompute::none ? ", computes again " + to_string(recompute) : "",
-      updates ? "" : ", no updates", tied ? ", tied" : "",
+      recompute.kind != Recompute::none ? fmt::format(", computes again {}{}", to_string(recompute),
+                                                      replay == Replay::needed ? " as needed" : "")
+                                        : "",
+      gathered_kept ? ", keeps gathered rows" : "", updates ? "" : ", no updates",
+      tied ? ", tied" : "",
       layer.attention.problem.masks() > 1
           ? ", every second by " + to_string(layer.attention.problem.mask_of(1))
           : "",
@@ -249,6 +254,8 @@ std::vector<StepCase> step_cases(int sequence, int tensor, std::size_t most) {
                   .order = order.name,
                   .messages_overlap = i % 7 > 3,
                   .recompute = recomputed(i),
+                  .replay = i % 3 == 0 ? Replay::needed : Replay::whole,
+                  .gathered_kept = i % 5 > 2,
                   .tied = i % 3 != 1};
     Problem& problem = step.layer.attention.problem;
     if (step.replicas * order.shape.micro_batches > 1) {  // which may not be padded

@@ -47,6 +47,8 @@ struct StepCase {
   std::string order = "1f1b";
   bool messages_overlap = false;
   Recomputation recompute{};
+  Replay replay = Replay::whole;
+  bool gathered_kept = false;
   Experts experts{};
   int expert_groups = 1;
   Dispatcher to_experts = Dispatcher::all_to_all;

@@ -302,7 +302,9 @@ TEST_CASE("steps over every combination of axes are proven") {
                         .pipeline = {.stages = stages, .micro_batches = 1 + number % 3},
                         .order = orders[static_cast<std::size_t>(number) % 3],
                         .messages_overlap = number % 2 == 0,
-                        .recompute = {.kind = number % 5 == 0 ? Recompute::full : Recompute::none}};
+                        .recompute = {.kind = number % 5 == 0 ? Recompute::full : Recompute::none},
+                        .replay = number % 10 == 0 ? Replay::needed : Replay::whole,
+                        .gathered_kept = number % 4 == 1};
           step.layer.tensor = tensor;
           Problem& problem = step.layer.attention.problem;
           problem.seq = 288;
@@ -452,6 +454,93 @@ TEST_CASE("a step that computes its layers again holds less, and must compute al
   once = step.build();
   once.contract.recomputes = true;
   CHECK_THAT(refuted(once), Catch::Matchers::Contains("Not computed again"));
+}
+
+/// Products, and what goes between tensor ranks.
+struct LayerWork {
+  double flops = 0;
+  std::array<Bytes, comm_kinds> sent{};
+  [[nodiscard]] LayerWork beyond(const LayerWork& other) const {
+    LayerWork more{.flops = flops - other.flops};
+    for (std::size_t i = 0; i < sent.size(); ++i) {
+      more.sent.at(i) = sent.at(i) - other.sent.at(i);
+    }
+    return more;
+  }
+  friend bool operator==(const LayerWork&, const LayerWork&) = default;
+};
+
+LayerWork in_schedule(const StepCase& step) {
+  const Schedule schedule = step.build();
+  const Program program = schedule.program(Rank(0));
+  const Shapes shapes{
+      .problem = &schedule.contract.attention, .buffers = program.buffers, .rank = Rank(0)};
+  LayerWork work;
+  for (const Op& op : ops_of(program)) {
+    if (const auto* gemm = op_if<Gemm>(op.body)) {
+      work.flops += gemm_shape(*gemm, shapes).flops().value();
+    } else if (op.stream == StreamId(6)) {
+      const Transfer& transfer = std::get<Transfer>(op.body);
+      work.sent.at(static_cast<std::size_t>(comm_kind_of(transfer))) +=
+          sent_bytes(transfer, shapes);
+    }
+  }
+  return work;
+}
+
+LayerWork in_lists(const StepCase& step) {
+  const Problem& problem = step.layer.attention.problem;
+  const LocalTokens local{.tokens = problem.seq / step.layer.attention.plan.ranks(),
+                          .batch = problem.batch,
+                          .dtype = problem.dtype,
+                          .split = {.tensor = step.layer.tensor},
+                          .gathered_kept = step.gathered_kept};
+  LayerWork work;
+  const auto add = [&](const std::vector<LayerOp>& ops) {
+    for (const LayerOp& op : ops) {
+      if (const auto* gemm = std::get_if<GemmShape>(&op.work)) {
+        work.flops += gemm->flops().value();
+      } else if (const auto* transfer = std::get_if<LayerTransfer>(&op.work)) {
+        work.sent.at(static_cast<std::size_t>(transfer->kind)) +=
+            transfer->bytes / step.layer.tensor * (step.layer.tensor - 1);
+      }
+    }
+  };
+  const TensorOps layer = step.layer.ops();
+  for (int i = 0; i < step.layers(); ++i) {
+    add(forward_ops(layer, local));
+    add(recomputed_ops(layer, local, step.recompute, step.replay));
+    add(backward_ops(layer, local));
+  }
+  const TensorOps ends = ends_of(step.model(), StepKind::train);
+  add(forward_ops(ends, local));
+  add(backward_ops(ends, local));
+  return work;
+}
+
+TEST_CASE("a step computes and gathers again what its layers' lists do") {
+  StepCase plain{.layer = small_layer()};
+  REQUIRE(plain.layer.tensor > 1);
+  plain.layer.attention.problem.seq = 16;
+  std::set<double> flops;
+  std::set<Bytes> gathered;
+  for (const Recompute kind : {Recompute::none, Recompute::full}) {
+    for (const Replay replay : {Replay::whole, Replay::needed}) {
+      for (const bool kept : {false, true}) {
+        StepCase step = plain;
+        step.recompute.kind = kind;
+        step.replay = replay;
+        step.gathered_kept = kept;
+        INFO(step.text());
+        const LayerWork work = in_schedule(step);
+        CHECK(work.beyond(in_schedule(plain)) == in_lists(step).beyond(in_lists(plain)));
+        flops.insert(work.flops);
+        gathered.insert(work.sent.at(static_cast<std::size_t>(CommKind::all_gather)));
+      }
+    }
+  }
+  CHECK(flops.size() == 3);     // once, twice, all but the last product twice
+  CHECK(gathered.size() == 4);  // in each forward, and in each backward or not
 }
 
 TEST_CASE("a step over 2 x 2 ranks is the schedule of its golden text") {

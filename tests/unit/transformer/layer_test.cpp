@@ -186,6 +186,22 @@ TEST_CASE("what is cheap runs again under selective recomputation, everything un
         listed(forward_ops(layer, local)));
 }
 
+TEST_CASE("a replay that stops early leaves out what no backward reads") {
+  const TensorOps layer = layer_of(tiny_model());
+  const auto replayed = [&](const Recomputation& how, Replay replay) {
+    return listed(recomputed_ops(layer, local, how, replay));
+  };
+  const Recomputation full{.kind = Recompute::full};
+  std::vector<std::string> whole = replayed(full, Replay::whole);
+  REQUIRE(whole.size() > 2);
+  CHECK(whole[whole.size() - 2].starts_with("down "));
+  CHECK(whole.back().starts_with("residual 2 "));
+  whole.resize(whole.size() - 2);
+  CHECK(replayed(full, Replay::needed) == whole);
+  const Recomputation cheap{.kind = Recompute::selective};
+  CHECK(replayed(cheap, Replay::needed) == replayed(cheap, Replay::whole));
+}
+
 TEST_CASE("a layer costs 2 FLOPs a matrix weight and token forward, 4 backward") {
   // 2 * 576 * 6 = 6912
   CHECK(forward_flops(tiny_model(), local).value() == 6912);

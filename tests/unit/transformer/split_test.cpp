@@ -299,6 +299,33 @@ TEST_CASE("modules run again with their GEMMs and transfers") {
         std::vector<std::string>{"attention 2/1 heads"});
 }
 
+TEST_CASE("rows that were gathered stay, or are gathered again") {
+  const TensorOps layer = layer_of(tiny_model());
+  LocalTokens keeping = shared;
+  keeping.gathered_kept = true;
+  const auto gathers = [&](const std::vector<LayerOp>& ops) {
+    return std::ranges::count_if(transfers(ops), [](const std::string& line) {
+      return line.find("all_gather") != std::string::npos;
+    });
+  };
+  // Backward: of the gradients behind two row-parallel GEMMs, and of two GEMMs' inputs.
+  CHECK(gathers(backward_ops(layer, shared)) == 4);
+  CHECK(gathers(backward_ops(layer, keeping)) == 2);
+  CHECK(gathers(forward_ops(layer, keeping)) == 2);
+  const Recomputation full{.kind = Recompute::full};
+  CHECK(gathers(recomputed_ops(layer, keeping, {})) == 0);
+  CHECK(gathers(recomputed_ops(layer, keeping, full)) == 2);
+  // A policy that keeps no norm's output has no rows that were gathered of it; the one of an MLP
+  // alone has them.
+  CHECK(gathers(recomputed_ops(layer, keeping, selective({RecomputeModule::every_second_gemm}))) ==
+        2);
+  CHECK(gathers(recomputed_ops(layer, keeping, selective({RecomputeModule::mlp}))) == 0);
+  CHECK(gathers(recomputed_ops(layer, shared, selective({RecomputeModule::mlp}))) == 1);
+  // Two norms' outputs, 8 wide, of 6 rows instead of 3.
+  CHECK(kept_bytes(layer, keeping, {}) == kept_bytes(layer, shared, {}) + Bytes(2 * 3 * 8 * 2));
+  CHECK(kept_bytes(layer, keeping, full) == kept_bytes(layer, shared, full));
+}
+
 TEST_CASE("of every second GEMM the output is kept, and of attention") {
   const Recomputation how = selective({RecomputeModule::every_second_gemm});
   const TensorOps layer = layer_of(tiny_model());
