@@ -313,20 +313,11 @@ Bytes cut_bytes(const TensorOps& ops, const LocalTokens& local) {
   inside.kept_behind = {};
   std::vector<bool> put_off(ops.ops.size());
   RowBytes gradients;
-  RowBytes gathered;  // what other ranks' parts of inputs add to a rank's own
-  std::vector<bool> counted(ops.tensors.size(), false);
   for (std::size_t i = 0; i < ops.ops.size(); ++i) {
     const TensorOp& op = ops.ops[i];
     put_off[i] = std::holds_alternative<Linear>(op.work) || std::holds_alternative<Lookup>(op.work);
     if (!put_off[i]) {
       continue;
-    }
-    for (const LayerTensorId id : op.keeps) {
-      if (!ops.at(id).outside && shapes.gathers(op, id) && !local.gathered_kept &&
-          !counted[id.index()]) {
-        counted[id.index()] = true;
-        add(gathered, ops.at(id).rows, shapes.all_bytes(op, id) - shapes.bytes(id));
-      }
     }
     for (const LayerTensorId id : op.writes) {
       if (!ops.at(id).outside) {
@@ -337,8 +328,7 @@ Bytes cut_bytes(const TensorOps& ops, const LocalTokens& local) {
   }
   const RowBytes inputs = bytes_of(shapes, {.tensors = kept_by(inside, put_off),
                                             .statistics = std::vector<bool>(ops.ops.size())});
-  return inputs.tokens + inputs.text + gathered.tokens + gathered.text + gradients.tokens +
-         gradients.text;
+  return inputs.tokens + inputs.text + gradients.tokens + gradients.text;
 }
 
 Bytes scattered_sums(const TensorOps& ops, const LocalTokens& local) {

@@ -21,7 +21,8 @@ Bytes kept_bytes(const TensorOps& ops, const LocalTokens& local,
 Bytes working_bytes(const TensorOps& ops, const LocalTokens& local,
                     const Recomputation& recomputation);
 /// That wait between the halves of a backward that is cut: what gradients of weights read, inputs
-/// of products and gradients of what these gave, as gathered over tensor ranks as they are read.
+/// of products and gradients of what these gave: these as gathered over tensor ranks, inputs as
+/// they are kept (LocalTokens::gathered_kept).
 Bytes cut_bytes(const TensorOps& ops, const LocalTokens& local);
 /// The most bytes at once in a forward that keeps nothing. `position_working`: bytes of a number of
 /// Q that RoPE has beside.

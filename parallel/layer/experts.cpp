@@ -139,14 +139,14 @@ void LayerPass::multiply_slots_back(int number, const Definition& d) {
   const BufferId d_y = gradient(d.writes[0]);
   const BufferId d_x = held_[gradient_ref(x)] = slots(gradient_ref(x), gradient_name(x));
   Gemm of_input = product_of_slots(number, d_y, weights_.parameter(d.param));
-  Gemm of_weight = product_of_slots(number, value(x), d_y);
+  Gemm of_weight = product_of_slots(number, BufferId(), d_y);
   if (weighs_bias(d)) {
     of_input.bias = {weights_.parameter(d.bias)};
     of_input.bias_weights = {gradient_there(d.reads[1])};
     of_weight.bias_weights = {weights_there_.at(d.reads[1])};
   }
   give_input(of_input, d_x);
-  give_weight(d, of_weight);
+  give_weight(d, of_weight, [own = value(x)] { return own; });
 }
 
 /// Where slots are, the gradient of their weights: of a weighted bias, then of an activation.

@@ -109,7 +109,7 @@ class LayerPass {
   // Backward.
   void multiply_back(int number, const Definition& d);
   void give_input(Gemm op, BufferId d_x);
-  void give_weight(const Definition& d, Gemm op);
+  void give_weight(const Definition& d, Gemm op, const std::function<BufferId()>& input);
   void give_partial(int number, TensorRef x, BufferId d_y, BufferId weight);
   void remember(int number, const Definition& d);
   void norm_back(int number, const Definition& d);

@@ -109,7 +109,12 @@ void LayerPass::multiply_back(int number, const Definition& d) {
   const bool whole = is_whole(parts_.layer, d);
   const bool row_parallel = is_wide_operand(x);
   const BufferId d_y = row_parallel ? gathered(gradient_ref(y), gradient(y)) : gradient(y);
-  const BufferId in = whole || row_parallel ? value(x) : gathered(x, value(x));
+  const auto input = [this, x, own = value(x), gathers = !whole && !row_parallel] {
+    return gathers ? gathered(x, own) : own;
+  };
+  if (!puts_off_) {  // beside the product for the input's gradient
+    input();
+  }
   const BufferId weight = weights_.parameter(d.param);
   if (whole) {
     const bool is_new = !held_.contains(gradient_ref(x));
@@ -122,15 +127,16 @@ void LayerPass::multiply_back(int number, const Definition& d) {
   } else {
     give_partial(number, x, d_y, weight);
   }
-  give_weight(d, {.definition = number, .a = in, .b = d_y, .tokens = whole ? own_ : home_});
+  give_weight(d, {.definition = number, .b = d_y, .tokens = whole ? own_ : home_}, input);
 }
 
-/// Now, or with what is put off. Gemm: but for its kind and result.
-void LayerPass::give_weight(const Definition& d, Gemm op) {
+/// Now, or with what is put off. Gemm: but for its kind, its input and its result.
+void LayerPass::give_weight(const Definition& d, Gemm op, const std::function<BufferId()>& input) {
   op.kind = GemmKind::weight_gradient;
-  const auto give = [this, op, param = d.param, bias = d.bias] {
-    const RankWeights::Room room = weights_.open(param, true);
+  const auto give = [this, op, input, param = d.param, bias = d.bias] {
     Gemm product = op;
+    product.a = input();
+    const RankWeights::Room room = weights_.open(param, true);
     product.c = room.buffer;
     product.initial = room.initial;
     RankWeights::Room of_bias;
