@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
 
 namespace spp {
 
@@ -181,24 +180,24 @@ int last_reader(const Graph& graph, const GraphIndex& index, int first, int end)
   return last;
 }
 
-/// Which of [first, end), a layer, a replay must run: those that write what a backward of it reads,
-/// or what such a one is computed from.
-std::vector<bool> needed_again(const Graph& graph, int first, int end) {
-  std::set<TensorRef> needed;
-  const auto need = [&](const Definition& d) { needed.insert(d.reads.begin(), d.reads.end()); };
-  for (int i = first; i < end; ++i) {
-    if (backward_reads(graph.definition(i).function)) {
-      need(graph.definition(i));
-    }
-  }
+/// Which of [first, end), of one unit, a replay must run: those that write what a backward in it
+/// reads, or what such a one is computed from.
+std::vector<bool> needed_again(const LayerGraph& layer, const GraphIndex& index, int first,
+                               int end) {
+  const auto unit = [&](int i) { return layer.units[static_cast<std::size_t>(i)]; };
   std::vector<bool> runs(static_cast<std::size_t>(end - first));
+  const auto is_for = [&](const Use& use) {
+    const int reader = use.definition;
+    return unit(reader) == unit(first) &&
+           (backward_reads(layer.graph.definition(reader).function) ||
+            (reader < end && runs[static_cast<std::size_t>(reader - first)]));
+  };
   for (int i = end; i-- > first;) {
-    const Definition& d = graph.definition(i);
-    if (backward_reads_results(d.function) ||
-        std::ranges::any_of(d.writes, [&](TensorRef ref) { return needed.contains(ref); })) {
-      runs[static_cast<std::size_t>(i - first)] = true;
-      need(d);
-    }
+    const Definition& d = layer.graph.definition(i);
+    runs[static_cast<std::size_t>(i - first)] =
+        backward_reads_results(d.function) || std::ranges::any_of(d.writes, [&](TensorRef ref) {
+          return std::ranges::any_of(index.uses_of(ref), is_for);
+        });
   }
   return runs;
 }
@@ -229,10 +228,10 @@ std::vector<std::vector<int>> computed_again(const LayerGraph& layer, const Laye
       ++end;
     }
     const int before = whole ? end - 1 : last_reader(layer.graph, index, first, end);
-    const bool trims = whole && plan.replay == Replay::needed && first < end;
     const std::vector<bool> runs =
-        trims ? needed_again(layer.graph, first, end)
-              : std::vector<bool>(static_cast<std::size_t>(end - first), true);
+        plan.replay == Replay::needed
+            ? needed_again(layer, index, first, end)
+            : std::vector<bool>(static_cast<std::size_t>(end - first), true);
     for (int i = first; i < end && before >= 0; ++i) {
       if (runs[static_cast<std::size_t>(i - first)]) {
         result[static_cast<std::size_t>(before)].push_back(i);

@@ -71,7 +71,7 @@ struct LayerPlan {
   /// nothing else was kept; or modules, from what was kept of their inputs. Policies, which are no
   /// part of a layer (every_second_gemm, all_but_attention), compute nothing again here.
   Recomputation recompute{};
-  Replay replay = Replay::whole;  // of whole layers
+  Replay replay = Replay::whole;
   /// Of a step: rows gathered in front of a matrix that is cut by columns stay for its weight's
   /// gradient, which gathers them again otherwise.
   bool gathered_kept = false;

@@ -524,11 +524,14 @@ TEST_CASE("a step computes and gathers again what its layers' lists do") {
   plain.layer.attention.problem.seq = 16;
   std::set<double> flops;
   std::set<Bytes> gathered;
-  for (const Recompute kind : {Recompute::none, Recompute::full}) {
+  using enum RecomputeModule;
+  for (const Recomputation& how :
+       {Recomputation{}, Recomputation{.kind = Recompute::full},
+        Recomputation{.kind = Recompute::selective, .modules = {mlp, norms}}}) {
     for (const Replay replay : {Replay::whole, Replay::needed}) {
       for (const bool kept : {false, true}) {
         StepCase step = plain;
-        step.recompute.kind = kind;
+        step.recompute = how;
         step.replay = replay;
         step.gathered_kept = kept;
         INFO(step.text());
@@ -539,8 +542,10 @@ TEST_CASE("a step computes and gathers again what its layers' lists do") {
       }
     }
   }
-  CHECK(flops.size() == 3);     // once, twice, all but the last product twice
-  CHECK(gathered.size() == 4);  // in each forward, and in each backward or not
+  // Once; all products twice, or those of the MLP; the same without the last one.
+  CHECK(flops.size() == 5);
+  // In each forward, and in each backward or not; where no norm's output stays, that is the same.
+  CHECK(gathered.size() == 5);
 }
 
 TEST_CASE("what a cut backward puts off gathers its inputs, which takes less memory") {
