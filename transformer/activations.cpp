@@ -48,6 +48,8 @@ class Alive {
   RowBytes now_, most_;
 };
 
+std::vector<bool> all_of(const TensorOps& ops) { return std::vector<bool>(ops.ops.size(), true); }
+
 /// By tensor: kept for the backward by some operation, or behind the list.
 std::vector<bool> kept_by(const TensorOps& ops, const std::vector<bool>& operations) {
   std::vector<bool> kept(ops.tensors.size(), false);
@@ -76,8 +78,7 @@ struct Kept {
 Kept kept_under(const LocalShapes& shapes, const Recomputation& recomputation) {
   const TensorOps& ops = shapes.ops();
   const std::vector<bool> again = runs_again(ops, recomputation);
-  Kept kept{.tensors = kept_by(ops, std::vector<bool>(ops.ops.size(), true)),
-            .statistics = std::vector<bool>(ops.ops.size(), true)};
+  Kept kept{.tensors = kept_by(ops, all_of(ops)), .statistics = all_of(ops)};
   if (recomputation.kind == Recompute::none) {
     return kept;
   }
@@ -109,60 +110,54 @@ Kept kept_under(const LocalShapes& shapes, const Recomputation& recomputation) {
   return kept;
 }
 
-/// Tensors that GEMMs of fewer bits keep, in their own format, and those that others keep as they
-/// are: some are kept twice.
-struct Formats {
-  std::vector<bool> narrow, wide;
-};
-
-Formats formats_of(const LocalShapes& shapes) {
-  const TensorOps& ops = shapes.ops();
-  std::vector<bool> narrow(ops.ops.size());
-  for (std::size_t i = 0; i < ops.ops.size(); ++i) {
-    const auto* linear = std::get_if<Linear>(&ops.ops[i].work);
-    narrow[i] = shapes.local().stored != 1 && linear != nullptr &&
-                !linear->stays_wide(shapes.local().wide_attention);
-  }
-  std::vector<bool> wide(narrow);
-  wide.flip();
-  TensorOps inside = ops;
-  inside.kept_behind = {};
-  Formats formats{.narrow = kept_by(inside, narrow), .wide = kept_by(ops, wide)};
-  for (std::size_t i = 0; i < ops.tensors.size(); ++i) {
-    formats.wide[i] = formats.wide[i] || !formats.narrow[i];
-  }
-  return formats;
-}
-
-/// Of one that is kept: its own rows, or all that a GEMM gathered (and its own for others).
-Bytes kept_rows(const LocalShapes& shapes, LayerTensorId id) {
-  if (!shapes.local().gathered_kept) {
-    return shapes.bytes(id);
-  }
+/// Of a tensor that some of these operations keep: its own rows, or all that a GEMM among them
+/// gathered, and its own for the others. Kept behind the list, its own.
+Bytes kept_rows(const LocalShapes& shapes, LayerTensorId id, const std::vector<bool>& operations) {
+  const std::vector<TensorOp>& ops = shapes.ops().ops;
   const TensorOp* gathers = nullptr;
   bool own = false;
-  for (const TensorOp& op : shapes.ops().ops) {
-    if (std::ranges::find(op.keeps, id) != op.keeps.end()) {
-      const bool all = shapes.gathers(op, id);
-      gathers = all ? &op : gathers;
+  for (std::size_t i = 0; i < ops.size() && shapes.local().gathered_kept; ++i) {
+    if (operations[i] && std::ranges::find(ops[i].keeps, id) != ops[i].keeps.end()) {
+      const bool all = shapes.gathers(ops[i], id);
+      gathers = all ? &ops[i] : gathers;
       own = own || !all;
     }
   }
-  return (gathers == nullptr ? Bytes(0) : shapes.all_bytes(*gathers, id)) +
-         (gathers == nullptr || own ? shapes.bytes(id) : Bytes(0));
+  return gathers == nullptr ? shapes.bytes(id)
+                            : shapes.all_bytes(*gathers, id) + (own ? shapes.bytes(id) : Bytes(0));
 }
 
-RowBytes bytes_of(const LocalShapes& shapes, const Kept& kept) {
+/// Bytes of all kept tensors for these operations; those that GEMMs of fewer bits keep in their own
+/// format, and those that others keep as they are: some twice.
+RowBytes bytes_of(const LocalShapes& shapes, const Kept& kept,
+                  const std::vector<bool>& operations) {
   RowBytes bytes;
   const TensorOps& ops = shapes.ops();
-  const Formats formats = formats_of(shapes);
+  std::vector<bool> narrow(operations), wide(operations);
+  for (std::size_t i = 0; i < ops.ops.size(); ++i) {
+    const auto* linear = std::get_if<Linear>(&ops.ops[i].work);
+    const bool is_narrow = shapes.local().stored != 1 && linear != nullptr &&
+                           !linear->stays_wide(shapes.local().wide_attention);
+    narrow[i] = narrow[i] && is_narrow;
+    wide[i] = wide[i] && !is_narrow;
+  }
+  TensorOps inside = ops;
+  inside.kept_behind = {};
+  const std::vector<bool> by_narrow = kept_by(inside, narrow);
+  const std::vector<bool> by_wide = kept_by(ops, wide);
   for (std::size_t i = 0; i < ops.tensors.size(); ++i) {
-    if (kept.tensors[i] && !ops.tensors[i].outside) {
-      const Bytes whole = kept_rows(shapes, LayerTensorId(i));
-      const double copies =
-          (formats.wide[i] ? 1 : 0) + (formats.narrow[i] ? shapes.local().stored : 0);
-      add(bytes, ops.tensors[i].rows, Bytes(std::llround(copies * whole.as_double())));
+    if (!kept.tensors[i] || ops.tensors[i].outside) {
+      continue;
     }
+    const LayerTensorId id(i);
+    double size = 0;
+    if (by_narrow[i]) {
+      size += shapes.local().stored * kept_rows(shapes, id, narrow).as_double();
+    }
+    if (by_wide[i] || !by_narrow[i]) {
+      size += kept_rows(shapes, id, wide).as_double();
+    }
+    add(bytes, ops.tensors[i].rows, Bytes(std::llround(size)));
   }
   for (std::size_t i = 0; i < ops.ops.size(); ++i) {
     if (kept.statistics[i] && ops.ops[i].statistics > 0) {
@@ -288,7 +283,7 @@ Bytes most_gradients(const LocalShapes& shapes) {
 Bytes kept_bytes(const TensorOps& ops, const LocalTokens& local,
                  const Recomputation& recomputation) {
   const LocalShapes shapes(ops, local);
-  const RowBytes bytes = bytes_of(shapes, kept_under(shapes, recomputation));
+  const RowBytes bytes = bytes_of(shapes, kept_under(shapes, recomputation), all_of(ops));
   return bytes.tokens + bytes.text;
 }
 
@@ -303,7 +298,7 @@ Bytes working_bytes(const TensorOps& ops, const LocalTokens& local,
   for (std::size_t i = 0; i < again.statistics.size(); ++i) {
     again.statistics[i] = !kept.statistics[i];
   }
-  const RowBytes bytes = bytes_of(shapes, again);
+  const RowBytes bytes = bytes_of(shapes, again, all_of(ops));
   return bytes.tokens + bytes.text + most_gradients(shapes);
 }
 
@@ -326,8 +321,10 @@ Bytes cut_bytes(const TensorOps& ops, const LocalTokens& local) {
       }
     }
   }
-  const RowBytes inputs = bytes_of(shapes, {.tensors = kept_by(inside, put_off),
-                                            .statistics = std::vector<bool>(ops.ops.size())});
+  const RowBytes inputs = bytes_of(
+      shapes,
+      {.tensors = kept_by(inside, put_off), .statistics = std::vector<bool>(ops.ops.size())},
+      put_off);
   return inputs.tokens + inputs.text + gradients.tokens + gradients.text;
 }
 

@@ -35,10 +35,15 @@ class OpWriter {
       }
     }
   }
-  /// All rows are there of all tensors but these.
-  void keep_gathered(std::vector<bool> but) {
-    but.flip();
-    gathered_ = std::move(but);
+  /// All rows are there of what GEMMs keep, but of tensors that were dropped.
+  void keep_gathered(const std::vector<bool>& dropped) {
+    for (const TensorOp& op : shapes_.ops().ops) {
+      for (const LayerTensorId id : op.keeps) {
+        if (shapes_.gathers(op, id) && !dropped[id.index()]) {
+          gathered_[id.index()] = true;
+        }
+      }
+    }
   }
   /// Gradients come from behind the list for its results; then reversed, op by op.
   void backward() {
@@ -417,19 +422,32 @@ std::vector<bool> written_by(const TensorOps& ops, const std::vector<bool>& oper
 }
 
 /// Of the operations that run again, those that write what some backward reads or what another one
-/// of them is computed from.
+/// of them is computed from (of a schedule: needed_again of parallel/layer/parts.cpp). Some have no
+/// reader that a list knows: a maximum, modulations. What experts give back counts as read:
+/// software may weigh it behind them (torchtitan without score_before_experts, MaxText).
 std::vector<bool> needed_of(const TensorOps& ops, std::vector<bool> again) {
-  std::vector<bool> needed(ops.tensors.size(), false);
+  std::vector<bool> needed(ops.tensors.size(), true);
+  const auto mark = [&](const LayerTensors& ids, bool is_needed) {
+    for (const LayerTensorId id : ids) {
+      needed[id.index()] = is_needed;
+    }
+  };
+  mark(ops.results, false);
   for (const TensorOp& op : ops.ops) {
-    for (const LayerTensorId id : op.keeps) {
-      needed[id.index()] = true;
+    mark(op.reads, false);
+  }
+  for (const TensorOp& op : ops.ops) {
+    mark(op.keeps, true);
+    const auto* route = std::get_if<ExpertRoute>(&op.work);
+    if (route != nullptr && route->direction == RouteDirection::combine) {
+      mark(op.writes, true);
     }
   }
   for (std::size_t i = ops.ops.size(); i-- > 0;) {
     const TensorOp& op = ops.ops[i];
-    again[i] = again[i] && (op.statistics > 0 || std::ranges::any_of(op.writes, [&](auto id) {
-                              return needed[id.index()];
-                            }));
+    const auto is_needed = [&](LayerTensorId id) { return needed[id.index()]; };
+    again[i] = again[i] && (op.statistics > 0 || op.writes.empty() ||
+                            std::ranges::any_of(op.writes, is_needed));
     for (const LayerTensorId id : op.reads) {
       needed[id.index()] = needed[id.index()] || again[i];
     }

@@ -161,6 +161,12 @@ bool backward_reads_results(LayerFunction function) {
          function == LayerFunction::split_heads || function == LayerFunction::route;
 }
 
+/// A replay runs it, whoever reads what it writes: as in needed_of of
+/// transformer/layer_kernels.cpp.
+bool runs_always(LayerFunction function) {
+  return backward_reads_results(function) || function == LayerFunction::combine;
+}
+
 /// The last definition whose backward reads what one of [first, end) writes; its own attention's
 /// tensors are read by a definition that splits heads.
 int last_reader(const Graph& graph, const GraphIndex& index, int first, int end) {
@@ -195,7 +201,7 @@ std::vector<bool> needed_again(const LayerGraph& layer, const GraphIndex& index,
   for (int i = end; i-- > first;) {
     const Definition& d = layer.graph.definition(i);
     runs[static_cast<std::size_t>(i - first)] =
-        backward_reads_results(d.function) || std::ranges::any_of(d.writes, [&](TensorRef ref) {
+        runs_always(d.function) || std::ranges::any_of(d.writes, [&](TensorRef ref) {
           return std::ranges::any_of(index.uses_of(ref), is_for);
         });
   }

@@ -493,20 +493,24 @@ LayerWork in_lists(const StepCase& step) {
   const LocalTokens local{.tokens = problem.seq / step.layer.attention.plan.ranks(),
                           .batch = problem.batch,
                           .dtype = problem.dtype,
-                          .split = {.tensor = step.layer.tensor},
+                          .split = {.tensor = step.layer.tensor, .expert = step.expert_groups},
                           .gathered_kept = step.gathered_kept};
   LayerWork work;
   const auto add = [&](const std::vector<LayerOp>& ops) {
     for (const LayerOp& op : ops) {
       if (const auto* gemm = std::get_if<GemmShape>(&op.work)) {
         work.flops += gemm->flops().value();
-      } else if (const auto* transfer = std::get_if<LayerTransfer>(&op.work)) {
+      } else if (const auto* grouped = std::get_if<GroupedGemm>(&op.work)) {
+        work.flops +=
+            GemmShape{.m = grouped->rows, .n = grouped->n, .k = grouped->k}.flops().value();
+      } else if (const auto* transfer = std::get_if<LayerTransfer>(&op.work);
+                 transfer != nullptr && transfer->axis == LayerAxis::tensor) {
         work.sent.at(static_cast<std::size_t>(transfer->kind)) +=
             transfer->bytes / step.layer.tensor * (step.layer.tensor - 1);
       }
     }
   };
-  const TensorOps layer = step.layer.ops();
+  const TensorOps layer = layer_of(step.model());
   for (int i = 0; i < step.layers(); ++i) {
     add(forward_ops(layer, local));
     add(recomputed_ops(layer, local, step.recompute, step.replay));
@@ -518,13 +522,14 @@ LayerWork in_lists(const StepCase& step) {
   return work;
 }
 
-TEST_CASE("a step computes and gathers again what its layers' lists do") {
-  StepCase plain{.layer = small_layer()};
-  REQUIRE(plain.layer.tensor > 1);
-  plain.layer.attention.problem.seq = 16;
+/// What a step that computes again does more than one that does not is what its lists say. How many
+/// different FLOPs, and gathered bytes, there were.
+std::pair<std::size_t, std::size_t> check_again(const StepCase& plain) {
+  using enum RecomputeModule;
+  REQUIRE_THAT(why_not_step(plain.graph(), plain.layer.attention.problem, plain.plan(), {}),
+               Catch::Matchers::Equals(""));
   std::set<double> flops;
   std::set<Bytes> gathered;
-  using enum RecomputeModule;
   for (const Recomputation& how :
        {Recomputation{}, Recomputation{.kind = Recompute::full},
         Recomputation{.kind = Recompute::selective, .modules = {mlp, norms}}}) {
@@ -542,10 +547,36 @@ TEST_CASE("a step computes and gathers again what its layers' lists do") {
       }
     }
   }
-  // Once; all products twice, or those of the MLP; the same without the last one.
-  CHECK(flops.size() == 5);
-  // In each forward, and in each backward or not; where no norm's output stays, that is the same.
-  CHECK(gathered.size() == 5);
+  return {flops.size(), gathered.size()};
+}
+
+TEST_CASE("a step computes and gathers again what its layers' lists do") {
+  StepCase step{.layer = small_layer()};
+  REQUIRE(step.layer.tensor > 1);
+  step.layer.attention.problem.seq = 16;
+  SECTION("of heads") {
+    const auto [flops, gathered] = check_again(step);
+    // Once; all products twice, or those of the MLP; the same without the last one.
+    CHECK(flops == 5);
+    // In each forward, and in each backward or not; where no norm's output stays, that is the same.
+    CHECK(gathered == 5);
+  }
+  SECTION("of latents") {
+    test::make_latent(step.layer);
+    check_again(step);
+  }
+  SECTION("of experts") {
+    step.experts = {.count = 4, .per_token = 2, .ffn = 4};
+    step.expert_groups = 2;
+    const auto [flops, gathered] = check_again(step);
+    CHECK(flops == 2);  // what experts give back may be weighed: it counts as read
+    CHECK(gathered > 2);
+  }
+  SECTION("of experts beside shared ones") {
+    step.experts = {.count = 4, .per_token = 2, .ffn = 4, .shared = 1, .shared_ffn = 8};
+    step.expert_groups = 2;
+    check_again(step);
+  }
 }
 
 TEST_CASE("what a cut backward puts off gathers its inputs, which takes less memory") {
