@@ -71,4 +71,8 @@ std::string human_tokens(std::int64_t count) {
   return count >= k && count % k == 0 ? fmt::format("{}K", count / k) : human_count(count);
 }
 
+std::string human_count(std::int64_t count, std::string_view thing) {
+  return fmt::format("{} {}{}", human_count(count), thing, count == 1 ? "" : "s");
+}
+
 }  // namespace spp

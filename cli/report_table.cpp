@@ -171,7 +171,7 @@ std::string speed_text(const Prediction& p, int steps) {
                                ? fmt::format("{:.3g} GFLOP/s", p.tflops_per_gpu * 1e3)
                                : fmt::format("{:.0f} TFLOP/s", p.tflops_per_gpu);
   const std::string whole =
-      steps > 0 ? fmt::format(" All {} denoising steps take {}.", steps, human(p.step * steps))
+      steps > 1 ? fmt::format(" All {} denoising steps take {}.", steps, human(p.step * steps))
                 : "";
   return fmt::format("{} a GPU, MFU {}, {} tokens/s.{}", rate, percent(p.mfu),
                      human_count(static_cast<std::int64_t>(p.tokens_per_s)), whole);
@@ -189,7 +189,11 @@ std::string around_text(const Candidate& c, const Request& request) {
   }
   std::string text;
   if (plan.micro_batches > 1 || plan.micro_batch > 1) {
-    text += fmt::format(", {} micro-batches of {}", plan.micro_batches, plan.micro_batch);
+    text +=
+        fmt::format(", {} of {}",
+                    plan.micro_batches == 1 ? "one micro-batch"
+                                            : fmt::format("{} micro-batches", plan.micro_batches),
+                    plan.micro_batch);
   }
   if (plan.pipeline > 1) {
     text += fmt::format(", {}", plan.order);

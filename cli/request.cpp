@@ -434,7 +434,7 @@ void Reader::title() {
                                  : fmt::format(", {} documents", p.mask.document_ends.size());
   const bool drawn = !request().drawn_documents.empty();  // each length has its own number of them
   std::string where = job_.cluster
-                          ? fmt::format(", on {} GPUs of {} x {}", request().gpus,
+                          ? fmt::format(", on {} of {} x {}", human_count(request().gpus, "GPU"),
                                         job_.cluster->nodes(), job_.cluster->machine().name)
                           : fmt::format(", over {} ranks", request().gpus);
   if (p.cached > 0) {

@@ -1,5 +1,6 @@
 // The degrees of a request, and the one plan that they describe.
 #include "base/error.hpp"
+#include "cli/human.hpp"
 #include "cli/report_json.hpp"
 #include "cli/request_reader.hpp"
 #include "machine/gemm_cost.hpp"
@@ -232,7 +233,8 @@ void Reader::guidance() {
   const int branches_apart = cfg ? static_cast<int>(parse_int(*cfg, "--cfg", 1, 2)) : 1;
   if (branches_apart > 1 && !guided) {
     throw InputError("--cfg", fmt::format("{} is not guided{}", r.model->name,
-                                          told ? "" : ", as far as is known: --guidance yes"));
+                                          told ? " under --guidance no"
+                                               : ", as far as is known: --guidance yes"));
   }
   if (!guided) {
     resolve("guidance", "no");
@@ -396,10 +398,12 @@ void Reader::check_degrees() {
                                  *f.ulysses, *f.ring, std::int64_t{*f.ulysses} * *f.ring, gpus));
   }
   if (f.ulysses && gpus % *f.ulysses != 0) {
-    throw InputError("--ulysses", fmt::format("{} does not divide the {} GPUs", *f.ulysses, gpus));
+    throw InputError("--ulysses", fmt::format("{} does not divide the {}", *f.ulysses,
+                                              human_count(gpus, "GPU")));
   }
   if (f.ring && gpus % *f.ring != 0) {
-    throw InputError("--ring", fmt::format("{} does not divide the {} GPUs", *f.ring, gpus));
+    throw InputError("--ring",
+                     fmt::format("{} does not divide the {}", *f.ring, human_count(gpus, "GPU")));
   }
   const int ring = f.ring.value_or(f.ulysses ? gpus / *f.ulysses : gpus);
   const bool ring_known = f.ring || f.ulysses;

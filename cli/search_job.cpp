@@ -14,8 +14,8 @@ std::string nothing_fits(const Request& request, const PlanResult& result) {
   const Prediction& p = least.predicted;
   const bool train = request.phase == StepPhase::train;
   std::string text = fmt::format(
-      "nothing fits: the smallest of {} plans, {}{}, needs {} of {} usable a GPU, {} too much",
-      result.searched, short_name(least.plan),
+      "nothing fits: the smallest of {}, {}{}, needs {} of {} usable a GPU, {} too much",
+      human_count(result.searched, "plan"), short_name(least.plan),
       train
           ? fmt::format(" with ZeRO {} and {}", least.plan.zero,
                         least.plan.recompute.kind == Recompute::none
@@ -41,7 +41,7 @@ std::string nothing_fits(const Request& request, const PlanResult& result) {
 }
 
 std::string no_legal_plan(const Request& request, const PlanResult& result) {
-  std::string text = fmt::format("no legal plan for {} GPUs", request.gpus);
+  std::string text = "no legal plan for " + human_count(request.gpus, "GPU");
   if (result.rejected.empty()) {
     return text + ": no strategy uses these degrees";
   }

@@ -132,6 +132,8 @@ const StepPractice& practice_of(const Request& request);
 /// once (vLLM's max_num_batched_tokens, SGLang's chunked_prefill_size: 8,192 on GPUs of 80 GB), so
 /// that stages work side by side; else all.
 std::int64_t prompts_at_once(const Request& request, int pipeline);
+/// Sizes of which a search takes one: that, or fewer at once unless an engine's scheduler decides.
+std::vector<std::int64_t> prompts_at_once_to_try(const Request& request, int pipeline);
 
 /// Ranks of the groups of a step's axis, of all GPUs: "tp", "dp", "cfg", "pp", "ep"; none if its
 /// degree is 1.

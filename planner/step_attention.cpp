@@ -127,6 +127,9 @@ class StepAttention::Asked {
   [[nodiscard]] std::vector<AttentionChoice> timed(const std::vector<SequencePlan>& plans);
   /// The leanest few of the plans that take less memory, leanest first.
   [[nodiscard]] std::vector<SequencePlan> leanest(Bytes below);
+  /// A few that take less memory, none of which another one beats in both memory and bound: those
+  /// that may be fastest.
+  [[nodiscard]] std::vector<SequencePlan> fastest_lean(Bytes below);
   /// The first that may be simulated.
   [[nodiscard]] std::optional<AttentionChoice> first_of(const std::vector<SequencePlan>& plans);
   [[nodiscard]] AttentionSeconds lower_bound(const SequencePlan& plan) const {
@@ -141,6 +144,12 @@ class StepAttention::Asked {
   [[nodiscard]] double may_spend() { return call().most.ops; }
 
  private:
+  struct Lean {
+    SequencePlan plan;
+    Bytes memory;
+  };
+  /// Legal plans that take less memory, leanest first.
+  [[nodiscard]] std::vector<Lean> lean_plans(Bytes below);
   [[nodiscard]] Request& call() { return question_.request; }
   [[nodiscard]] AttentionChoices best();
   /// Of legal plans, the few of fewest ops.
@@ -319,10 +328,32 @@ std::optional<AttentionChoice> StepAttention::Asked::simulated(const SequencePla
 }
 
 std::vector<SequencePlan> StepAttention::Asked::leanest(Bytes below) {
-  struct Lean {
-    SequencePlan plan;
-    Bytes memory;
-  };
+  constexpr std::size_t few = 4;
+  std::vector<SequencePlan> leanest;
+  for (Lean& l : lean_plans(below)) {
+    if (leanest.size() < few) {
+      leanest.push_back(std::move(l.plan));
+    }
+  }
+  return leanest;
+}
+
+std::vector<SequencePlan> StepAttention::Asked::fastest_lean(Bytes below) {
+  constexpr std::size_t few = 3;
+  std::vector<SequencePlan> front;  // each faster than all that are leaner
+  double fastest = std::numeric_limits<double>::infinity();
+  for (Lean& l : lean_plans(below)) {
+    if (const double bound = lower_bound(l.plan).all; bound < fastest) {
+      fastest = bound;
+      front.push_back(std::move(l.plan));
+    }
+  }
+  std::ranges::reverse(front);
+  front.resize(std::min(few, front.size()));
+  return front;
+}
+
+std::vector<StepAttention::Asked::Lean> StepAttention::Asked::lean_plans(Bytes below) {
   std::vector<Lean> lean;
   for (SequencePlan& p : legal_plans(call(), nullptr)) {
     if (const Bytes needed = least_memory(p); needed < below) {
@@ -330,12 +361,7 @@ std::vector<SequencePlan> StepAttention::Asked::leanest(Bytes below) {
     }
   }
   std::ranges::stable_sort(lean, {}, &Lean::memory);
-  constexpr std::size_t few = 4;
-  std::vector<SequencePlan> leanest;
-  for (std::size_t i = 0; i < std::min(few, lean.size()); ++i) {
-    leanest.push_back(std::move(lean[i].plan));
-  }
-  return leanest;
+  return lean;
 }
 
 std::optional<AttentionChoice> StepAttention::Asked::first_of(
@@ -416,13 +442,16 @@ StepAttention::Leaner& StepAttention::leaner_plans(const StepPoint& point) {
     }
     if (!choices.empty() && !request_.model->indexer) {  // then none is left
       leaner.plans = asked.leanest(least);
+      leaner.between = asked.fastest_lean(least);
     }
     constexpr double none = std::numeric_limits<double>::infinity();
     leaner.least = {.all = none, .forward = none};
-    for (const SequencePlan& plan : leaner.plans) {
-      const AttentionSeconds bound = asked.lower_bound(plan);
-      leaner.least.all = std::min(leaner.least.all, bound.all);
-      leaner.least.forward = std::min(leaner.least.forward, bound.forward);
+    for (const std::vector<SequencePlan>* plans : {&leaner.plans, &leaner.between}) {
+      for (const SequencePlan& plan : *plans) {
+        const AttentionSeconds bound = asked.lower_bound(plan);
+        leaner.least.all = std::min(leaner.least.all, bound.all);
+        leaner.least.forward = std::min(leaner.least.forward, bound.forward);
+      }
     }
   }
   return leaner;
@@ -439,6 +468,14 @@ const std::optional<AttentionChoice>& StepAttention::leaner_of(const StepPoint& 
     leaner.found = Asked(*this, point).first_of(leaner.plans);
   }
   return leaner.found;
+}
+
+const std::vector<AttentionChoice>& StepAttention::between_of(const StepPoint& point) {
+  Leaner& leaner = leaner_plans(point);
+  if (!std::exchange(leaner.tried_between, true)) {
+    leaner.found_between = Asked(*this, point).timed(leaner.between);
+  }
+  return leaner.found_between;
 }
 
 std::optional<AttentionChoice> StepAttention::leanest_of(const StepPoint& point, double ops) {

@@ -56,6 +56,9 @@ class StepAttention {
   /// what it takes at least, which needs no simulation, is asked first; nothing: there is none.
   std::optional<AttentionSeconds> leaner_takes(const StepPoint& point);
   const std::optional<AttentionChoice>& leaner_of(const StepPoint& point);
+  /// Of the same plans a few that need more memory than the leanest, and may be faster: where those
+  /// of choices_of do not fit, one of them may.
+  const std::vector<AttentionChoice>& between_of(const StepPoint& point);
   /// The leanest plan of a few that may be simulated with so many ops; or none.
   std::optional<AttentionChoice> leanest_of(const StepPoint& point, double ops);
 
@@ -68,10 +71,12 @@ class StepAttention {
   /// A point's question while it is answered.
   class Asked;
   struct Leaner {
-    std::vector<SequencePlan> plans;  // leanest first
-    AttentionSeconds least;
-    bool tried = false;
-    std::optional<AttentionChoice> found;  // the first of them that may be simulated
+    std::vector<SequencePlan> plans;    // leanest first
+    std::vector<SequencePlan> between;  // that need more, and may be faster
+    AttentionSeconds least;             // of all
+    bool tried = false, tried_between = false;
+    std::optional<AttentionChoice> found;  // the first of `plans` that may be simulated
+    std::vector<AttentionChoice> found_between;
   };
   Leaner& leaner_plans(const StepPoint& point);
 

@@ -14,9 +14,17 @@ StepPlan bare_step(const Request& request, const SequencePlan& plan) {
   return {.attention = plan, .micro_batch = request.problem.batch};
 }
 
+namespace {
+
+bool prompts_pass_stages(const Request& request, int pipeline) {
+  return request.phase != StepPhase::train && request.model->kind == ModelKind::llm && pipeline > 1;
+}
+
+}  // namespace
+
 std::int64_t prompts_at_once(const Request& request, int pipeline) {
   const std::int64_t all = request.step.micro_batch.value_or(1);
-  if (request.phase == StepPhase::train || request.model->kind != ModelKind::llm || pipeline == 1) {
+  if (!prompts_pass_stages(request, pipeline)) {
     return all;
   }
   constexpr std::int64_t budget = 8192;  // tokens
@@ -37,6 +45,23 @@ const Framework* runs(const Request& request) {
   }
   return &frameworks::by_name(request.stack->framework, "stack");
 }
+
+}  // namespace
+
+std::vector<std::int64_t> prompts_at_once_to_try(const Request& request, int pipeline) {
+  const std::int64_t most = prompts_at_once(request, pipeline);
+  const std::int64_t all = request.step.micro_batch.value_or(1);
+  std::vector<std::int64_t> sizes{most};
+  const bool may = prompts_pass_stages(request, pipeline) && runs(request) == nullptr;
+  for (std::int64_t fewer = most - 1; may && fewer > 0; --fewer) {
+    if (all % fewer == 0) {
+      sizes.push_back(fewer);
+    }
+  }
+  return sizes;
+}
+
+namespace {
 
 /// Over how many ranks each expert is split that nobody said: frameworks that split experts over
 /// ranks of their choice leave what its experts do not take.

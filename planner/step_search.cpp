@@ -112,8 +112,22 @@ class StepSearch {
     }
   }
   void expand_leaner(const Entry& entry) {
-    if (const auto& choice = trials_.attention().leaner_of(points()[entry.point])) {
-      push(entry_with(entry, *choice));
+    StepAttention& attention = trials_.attention();
+    const StepPoint& point = points()[entry.point];
+    const auto& leanest = attention.leaner_of(point);
+    if (!leanest) {
+      return;
+    }
+    push(entry_with(entry, *leanest));
+    if (trials_.by_memory() || trials_.too_long(entry.point)) {
+      return;
+    }
+    // Where the fastest one does not do, one that needs a little more than the leanest may.
+    if (trials_.fits_from(entry.point, *leanest) <
+        trials_.fits_from(entry.point, attention.choices_of(point).plans.front())) {
+      for (const AttentionChoice& choice : attention.between_of(point)) {
+        push(entry_with(entry, choice));
+      }
     }
   }
   void evaluate(const Entry& entry) {

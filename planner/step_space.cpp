@@ -196,7 +196,7 @@ class Space {
   void micro_batches_of(StepPoint point) {
     const auto global = request_.step.global_batch;
     const std::int64_t replica = global ? *global / point.data : 0;
-    std::vector<std::int64_t> sizes{prompts_at_once(request_, point.pipeline)};
+    std::vector<std::int64_t> sizes = prompts_at_once_to_try(request_, point.pipeline);
     if (guided()) {
       sizes = {request_.step.guided_batch(point.data)};
     } else if (!request_.step.micro_batch && global) {

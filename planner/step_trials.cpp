@@ -68,6 +68,20 @@ bool StepTrials::fits_around_attention(std::size_t i) {
   return point.memory <= request_.memory;
 }
 
+std::size_t StepTrials::fits_from(std::size_t i, const AttentionChoice& choice) {
+  const StepPoint& point = points()[i];
+  const std::vector<int> stages = zero_stages(request_, point);
+  const auto fits = [&](int zero) {
+    const StepPlan plan = plan_of(request_, point, choice.plan, zero);
+    if (!why_not(*request_.model, plan).legal() || !runs(plan)) {
+      return false;
+    }
+    spent_ += ops_of_memory(point);
+    return fullest(evaluator_.memory(plan)).tensors() <= request_.memory;
+  };
+  return static_cast<std::size_t>(std::ranges::find_if(stages, fits) - stages.begin());
+}
+
 void StepTrials::evaluate(std::size_t i, const SequencePlan& attention) {
   const StepPoint& point = points()[i];
   if (too_long(i) || !tried_.emplace(i, attention).second) {

@@ -65,6 +65,9 @@ class StepTrials {
   [[nodiscard]] bool too_long(std::size_t point) const;
 
   // ---- plans
+  /// The first of its ZeRO stages with which it does, of a plan of attention whose call is known;
+  /// how many stages there are: with none.
+  std::size_t fits_from(std::size_t i, const AttentionChoice& choice);
   /// The point with that plan of attention and the ZeRO stage that is the fastest of those that
   /// fit. Not of a point that is too long.
   void evaluate(std::size_t i, const SequencePlan& attention);

@@ -157,7 +157,9 @@ std::string plan_around(const JsonView& plan) {
   const std::int64_t batches = degree_of(plan, "micro_batches");
   const std::int64_t batch = degree_of(plan, "micro_batch");
   if (batches > 1 || batch > 1) {
-    list.push_back(fmt::format("{} micro-batches of {}", batches, batch));
+    list.push_back(fmt::format(
+        "{} of {}", batches == 1 ? "one micro-batch" : fmt::format("{} micro-batches", batches),
+        batch));
   }
   if (degree_of(plan, "pp") > 1) {
     const std::int64_t chunks = degree_of(plan, "virtual_stages");
@@ -428,7 +430,7 @@ std::string request_title(const std::optional<JsonView>& request) {
     word(fmt::format("global batch {}", value_text(batch->value())));
   }
   if (const auto gpus = request->find("gpus")) {
-    word(fmt::format("{} GPUs", value_text(gpus->value())));
+    word(human_count(gpus->integer(0, most_degree), "GPU"));
   }
   for (const std::string_view key : {"topology", "gpu"}) {
     if (const auto machine = request->find(key); machine && machine->value().is_string()) {

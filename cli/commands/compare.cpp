@@ -320,8 +320,9 @@ extern const Command compare{
     .name = "compare",
     .summary = "two results side by side: predicted against measured, or run against run",
     .description =
-        "Compares two results (plan, simulate, run) by their times, or two traces (simulate "
-        "--trace, run --trace) of one plan op by op.",
+        "Compares two results (plan, simulate, run) by their times, or two traces of attention "
+        "(simulate --trace, run --trace) of one plan op by op. Traces of whole steps are for "
+        "report.",
     .arguments = "A B",
     .groups = {},
     .options = compare_options,

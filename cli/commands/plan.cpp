@@ -61,7 +61,8 @@ Job read(const Arguments& arguments, const Output& output) {
   Job job = read_search(arguments.with("seq", seq > 0 ? fmt::format("{}", seq) : "1K"), top);
   job.assumptions.push_back(
       {.what = "seq",
-       .value = seq > 0 ? fmt::format("{} tokens, the longest that fits", human_count(seq))
+       .value = seq > 0 ? fmt::format("{} tokens, the longest that fits (within 1/512)",
+                                      human_count(seq))
                         : "1,024 tokens: no sequence fits",
        .source = "--seq max"});
   return job;

@@ -77,7 +77,7 @@ def _text(value, option):
         return str(int(number)) if number == number // 1 and abs(number) < 2**63 else repr(number)
     if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray)):
         return ",".join(_text(part, option) for part in value)
-    raise InputError(f"--{option}: a {type(value).__name__} is no value (str, int, float, path, or a sequence of them)")
+    raise InputError(f"--{option}: a value of type {type(value).__name__} cannot be given (str, int, float, path, or a sequence of them)")
 
 
 def _answer(command, positionals=(), options=None):

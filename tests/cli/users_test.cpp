@@ -197,11 +197,42 @@ TEST_CASE("prompts pass the stages of a pipeline one behind the other") {
   CHECK(again["request"]["batch"] == 8);
   CHECK(seconds(again["result"]) == Approx(seconds(eight["best"])));
   CHECK(again["result"]["predicted"]["memory_bytes"] == eight["best"]["predicted"]["memory_bytes"]);
-  // Short ones fill what an engine takes at once.
-  const Json few =
-      document_of(sp_plan("plan --batch 8 --seq 1K --model llama-3.1-70b --pp 8 --tp 1 "
-                          "--phase prefill --topology dgx-h100 --quiet"));
-  CHECK(few["best"]["plan"]["micro_batches"] == 1);
+  // Short ones fill what an engine takes at once, where one decides; else fewer may be faster.
+  const std::string few =
+      "plan --seq 1K --model llama-3.1-70b --pp 8 --tp 1 --phase prefill --topology dgx-h100 "
+      "--quiet --batch 8 ";
+  const Json filled = document_of(sp_plan(few + "--stack vllm"));
+  CHECK(filled["best"]["plan"]["micro_batches"] == 1);
+  const Json apart = document_of(sp_plan(few));
+  CHECK(apart["best"]["plan"]["micro_batches"] > 1);
+  CHECK(seconds(apart["best"]) < seconds(filled["best"]));
+}
+
+TEST_CASE("one prompt more makes no batch faster that passes stages") {
+  double before = 0;
+  for (const int batch : {1, 2, 3, 4, 5, 8, 9}) {
+    const Json answer = document_of(
+        sp_plan("plan --model llama-3.1-8b --topology dgx-h100 --gpus 4 --phase prefill --seq 4K "
+                "--pp 4 --quiet --batch " +
+                std::to_string(batch)));
+    const double now = answer["best"]["predicted"]["step_s"].get<double>();
+    CHECK(now > before);
+    before = now;
+  }
+}
+
+TEST_CASE(
+    "a plan that needs a little more than the leanest is found where the fastest does not fit") {
+  const auto best = [](const std::string& question) {
+    return document_of(sp_plan("plan --quiet " + question))["best"]["predicted"]["step_s"]
+        .get<double>();
+  };
+  for (const std::string question :
+       {"--model llama-3.1-70b --seq 64512 --phase prefill --topology 8xrtx4090-pcie ",
+        "--model gpt-oss-20b --seq 33000 --batch 2 --phase prefill --topology 8xrtx4090-pcie "
+        "--gpus 4 --pp 2 "}) {
+    CHECK(best(question) <= 1.001 * best(question + "--strategy all-gather --layout zigzag"));
+  }
 }
 
 TEST_CASE("prompts pass stages that have a layer more than others") {
