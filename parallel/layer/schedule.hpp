@@ -15,8 +15,8 @@
 // saved rows are gathered again, beside the product for the input's gradient, which is
 // reduce-scattered beside that for the weight's (Megatron-Core d98e8a64dd,
 // megatron/core/tensor_parallel/layers.py); or in front of a weight's product that is put off; or
-// not again, where a plan keeps what was gathered. Gradients of
-// parameters are fp32 sums over all tokens: all-reduced over the ranks that hold other tokens.
+// not again, where a plan keeps what was gathered. Gradients of parameters are fp32 sums over all
+// tokens: all-reduced over the ranks that hold other tokens.
 //
 // A step begins with a table of words cut between the tensor ranks by words: each looks all tokens
 // of the sequence rank up, the sums are reduce-scattered. It ends with logits cut by words: of its
