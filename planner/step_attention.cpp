@@ -137,6 +137,14 @@ class StepAttention::Asked {
     return {.all = evaluator_.lower_bound(plan, strategy),
             .forward = evaluator_.lower_bound(plan, strategy, Phase::forward)};
   }
+  /// `least` to the least bounds of these.
+  void lower(AttentionSeconds& least, const std::vector<SequencePlan>& plans) const {
+    for (const SequencePlan& plan : plans) {
+      const AttentionSeconds bound = lower_bound(plan);
+      least.all = std::min(least.all, bound.all);
+      least.forward = std::min(least.forward, bound.forward);
+    }
+  }
   [[nodiscard]] Bytes least_memory(const SequencePlan& plan) const {
     return evaluator_.least_memory(plan, strategies::by_name(plan.strategy, "strategy"));
   }
@@ -442,23 +450,22 @@ StepAttention::Leaner& StepAttention::leaner_plans(const StepPoint& point) {
     }
     if (!choices.empty() && !request_.model->indexer) {  // then none is left
       leaner.plans = asked.leanest(least);
-      leaner.between = asked.fastest_lean(least);
+      leaner.below = least;
     }
     constexpr double none = std::numeric_limits<double>::infinity();
     leaner.least = {.all = none, .forward = none};
-    for (const std::vector<SequencePlan>* plans : {&leaner.plans, &leaner.between}) {
-      for (const SequencePlan& plan : *plans) {
-        const AttentionSeconds bound = asked.lower_bound(plan);
-        leaner.least.all = std::min(leaner.least.all, bound.all);
-        leaner.least.forward = std::min(leaner.least.forward, bound.forward);
-      }
-    }
+    asked.lower(leaner.least, leaner.plans);
   }
   return leaner;
 }
 
-std::optional<AttentionSeconds> StepAttention::leaner_takes(const StepPoint& point) {
-  const Leaner& leaner = leaner_plans(point);
+std::optional<AttentionSeconds> StepAttention::leaner_takes(const StepPoint& point, bool between) {
+  Leaner& leaner = leaner_plans(point);
+  if (between && !leaner.plans.empty() && !std::exchange(leaner.knows_between, true)) {
+    Asked asked(*this, point);
+    leaner.between = asked.fastest_lean(leaner.below);
+    asked.lower(leaner.least, leaner.between);
+  }
   return leaner.plans.empty() ? std::nullopt : std::optional(leaner.least);
 }
 

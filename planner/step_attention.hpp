@@ -54,7 +54,8 @@ class StepAttention {
   /// One for points where these take too much memory: of the plans that take less than all of them
   /// the leanest that may be simulated, if there is one. It is a long ring as often as not, so that
   /// what it takes at least, which needs no simulation, is asked first; nothing: there is none.
-  std::optional<AttentionSeconds> leaner_takes(const StepPoint& point);
+  /// `between`: with those of between_of, which are looked for then.
+  std::optional<AttentionSeconds> leaner_takes(const StepPoint& point, bool between);
   const std::optional<AttentionChoice>& leaner_of(const StepPoint& point);
   /// Of the same plans a few that need more memory than the leanest, and may be faster: where those
   /// of choices_of do not fit, one of them may.
@@ -73,8 +74,9 @@ class StepAttention {
   struct Leaner {
     std::vector<SequencePlan> plans;    // leanest first
     std::vector<SequencePlan> between;  // that need more, and may be faster
-    AttentionSeconds least;             // of all
-    bool tried = false, tried_between = false;
+    Bytes below{};                      // what they need less than
+    AttentionSeconds least;             // of all that are known
+    bool knows_between = false, tried = false, tried_between = false;
     std::optional<AttentionChoice> found;  // the first of `plans` that may be simulated
     std::vector<AttentionChoice> found_between;
   };

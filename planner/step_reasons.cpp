@@ -279,7 +279,7 @@ class Reasons {
     };
     const AttentionChoices& choices = attention.choices_of(point);
     std::ranges::for_each(choices.plans, try_one);
-    if (const auto takes = attention.leaner_takes(point); takes && gains(*takes)) {
+    if (const auto takes = attention.leaner_takes(point, false); takes && gains(*takes)) {
       if (const auto& leaner = attention.leaner_of(point)) {
         try_one(*leaner);
       }

@@ -104,12 +104,25 @@ class StepSearch {
         push(entry_with(entry, choices[i]));
       }
     }
-    if (const auto takes = attention.leaner_takes(point)) {
+    if (choices.empty()) {
+      return;
+    }
+    if (const auto takes = attention.leaner_takes(point, is_short(entry.point))) {
       Entry next = entry_with(entry, {.plan = {}, .takes = *takes});
       next.choice.reset();
       next.leaner = true;
       push(std::move(next));
     }
+  }
+  /// Its fastest attention does not fit, or a prefill's not without gathering weights.
+  [[nodiscard]] bool is_short(std::size_t i) {
+    if (trials_.by_memory() || trials_.too_long(i)) {
+      return false;
+    }
+    const StepPoint& point = points()[i];
+    const AttentionChoice& fastest = trials_.attention().choices_of(point).plans.front();
+    const bool trains = request_.phase == StepPhase::train;
+    return trials_.fits_from(i, fastest) >= (trains ? zero_stages(request_, point).size() : 1);
   }
   void expand_leaner(const Entry& entry) {
     StepAttention& attention = trials_.attention();
@@ -119,12 +132,10 @@ class StepSearch {
       return;
     }
     push(entry_with(entry, *leanest));
-    if (trials_.by_memory() || trials_.too_long(entry.point)) {
-      return;
-    }
     // Where the fastest one does not do, one that needs a little more than the leanest may.
-    if (trials_.fits_from(entry.point, *leanest) <
-        trials_.fits_from(entry.point, attention.choices_of(point).plans.front())) {
+    if (is_short(entry.point) &&
+        trials_.fits_from(entry.point, *leanest) <
+            trials_.fits_from(entry.point, attention.choices_of(point).plans.front())) {
       for (const AttentionChoice& choice : attention.between_of(point)) {
         push(entry_with(entry, choice));
       }

@@ -1,3 +1,4 @@
+// All that is counted of a list's memory, in one file: what waits, what comes on top, what is cut.
 #include "transformer/activations.hpp"
 
 #include "transformer/layer_kernels.hpp"
