@@ -47,6 +47,9 @@ std::vector<Cannot> cannot(const Framework& f, const Way& way, const SequencePla
                 fmt::format("{} has attention between ranks in 16 bits alone, not in fp32", f.name),
                 f.half_attention));
   }
+  if (plan.ranks() > 1 && way.one_width && (problem.v_dim() != problem.head_dim || traits.shapes)) {
+    lacks("heads", "heads of several widths");
+  }
   if (plan.ranks() > 1 && traits.linear) {
     lacks("linear", "layers of linear attention between sequence ranks");
   }
@@ -256,6 +259,11 @@ std::vector<Cannot> cannot(const Framework& f, const Request& request, const Can
     }
     add(reasons, cannot_zero(f, request, plan.zero));
     add_shards(f, way, request, plan, reasons);
+    if (f.also_step != nullptr) {
+      if (Cannot own = f.also_step(*request.model, plan); !own.what.empty()) {
+        reasons.push_back(std::move(own));
+      }
+    }
   }
   if (request.phase == StepPhase::train) {
     add(reasons, cannot_recompute(f, plan.recompute));

@@ -118,6 +118,8 @@ struct Way {
   bool no_documents = false;  // no packed documents either
   bool no_shard_copies = false;
   bool no_tensor = false;  // nor any tensor parallelism beside it
+  bool no_data = false;    // nor replicas
+  bool one_width = false;  // heads of q, k and v are as wide, in all layers
 };
 
 /// What is allowed, and who says so. Empty: anything.
@@ -153,6 +155,11 @@ struct FrameworkAxes {
   std::span<const Dispatcher> dispatchers{};
   bool guidance = false;      // the branches of a guided denoising step on GPUs of their own
   bool shard_copies = false;  // ZeRO's shards over some of the data ranks, the others have copies
+  /// Who says that tensor ranks and stages have weights that are cut over other ranks, too; "":
+  /// they need not.
+  std::string_view cut_weights{};
+  /// Who says that copies beside tensor or sequence ranks are of shards over several data ranks.
+  std::string_view cut_copies{};
 
   [[nodiscard]] bool has_order(std::string_view order) const {
     return std::ranges::find(orders, order) != orders.end();
@@ -231,8 +238,9 @@ struct Framework {
   bool loads_models = false;
   bool writes_heads = false;  // the text says how many heads there are and how wide: of one shape
   bool places_ranks = false;  // the caller makes the groups: any rank order; else node by node
-  /// What only this framework forbids; a `what` of "" if nothing.
+  /// What only this framework forbids, of attention and of a step; a `what` of "" if nothing.
   Cannot (*also)(const SequencePlan&, const Problem&) = nullptr;
+  Cannot (*also_step)(const Model&, const StepPlan&) = nullptr;
   Snippet (*emit)(const Launch&, const Way&);
 
   [[nodiscard]] bool has_zero(int stage, StepPhase phase) const {

@@ -213,6 +213,11 @@ void add_tensor(const Framework& f, const Way* way, const Request& request, cons
         fmt::format("{} has no tensor parallelism beside {}: {}", f.name, way->name, plan.tensor),
         way->source));
   }
+  if (!plan.guided && plan.data > 1 && plan.sequence() > 1 && way != nullptr && way->no_data) {
+    reasons.push_back(because(
+        "data", fmt::format("{} has no replicas beside {}: {}", f.name, way->name, plan.data),
+        way->source));
+  }
 }
 
 void add_unit(const Framework& f, const Request& request, const StepPlan& plan,
@@ -251,8 +256,25 @@ void add_mlp(const Framework& f, const Model& model, const StepPlan& plan,
 
 void add_shards(const Framework& f, const Way* way, const Request& request, const StepPlan& plan,
                 std::vector<Cannot>& reasons) {
+  const bool trains = request.phase == StepPhase::train;
+  if (trains && !f.axes.cut_weights.empty() && plan.tensor * plan.pipeline > 1 &&
+      plan.shards() == 1) {
+    reasons.push_back(because("zero",
+                              fmt::format("{} wants weights that are cut over sequence x data "
+                                          "ranks beside tensor ranks and stages, and here is one",
+                                          f.name),
+                              f.axes.cut_weights));
+  }
   if (plan.zero == 0 || plan.shards() == plan.replicas()) {
     return;
+  }
+  if (trains && !f.axes.cut_copies.empty() && plan.tensor * plan.sequence() > 1 &&
+      plan.shards() == plan.sequence()) {
+    reasons.push_back(because("zero-group",
+                              fmt::format("{} has copies beside tensor or sequence ranks of shards "
+                                          "that are cut over several data ranks alone",
+                                          f.name),
+                              f.axes.cut_copies));
   }
   const auto refuse = [&](std::string what) {
     reasons.push_back(

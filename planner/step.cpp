@@ -111,7 +111,8 @@ AttentionTraits traits_of(const Request& request) {
       .windows = model.narrow_mask.kind == MaskKind::window || model.mask.kind == MaskKind::window,
       .chunks = model.narrow_mask.chunk > 0 && request.problem.end() > model.narrow_mask.chunk,
       .linear = model.linear.has_value(),
-      .picks = model.indexer.has_value()};
+      .picks = model.indexer.has_value(),
+      .shapes = model.narrow_heads.has_value() && model.narrow_heads->dim != model.head_dim};
 }
 
 namespace {

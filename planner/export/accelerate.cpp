@@ -11,6 +11,8 @@ namespace {
 constexpr std::array<std::string_view, 3> aliases{"trl", "transformers", "hf-trainer"};
 constexpr std::string_view context_parallelism =
     "https://huggingface.co/docs/accelerate/concept_guides/context_parallelism";
+constexpr std::string_view parallelism =
+    "https://github.com/huggingface/accelerate/blob/main/src/accelerate/parallelism_config.py";
 constexpr std::array<Way, 3> ways{{torch_ways[0],
                                    torch_ways[1],
                                    {.name = "sp_size",
@@ -19,7 +21,8 @@ constexpr std::array<Way, 3> ways{{torch_ways[0],
                                     .unit = 1,
                                     .no_sinks = true,
                                     .no_shard_copies = true,
-                                    .no_tensor = true}}};
+                                    .no_tensor = true,
+                                    .one_width = true}}};
 
 constexpr std::string_view launcher =
     "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/launch.py";
@@ -154,7 +157,10 @@ extern const Framework entry{
     .heads = {.values = divided_or_copied, .source = accelerate_sequence_parallelism},
     .zero = {.values = stages_under_ulysses, .source = accelerate_sequence_parallelism},
     .recompute = {.values = none_or_full, .source = context_parallelism},
-    .axes = {.tensor = true, .shard_copies = true},
+    .axes = {.tensor = true,
+             .shard_copies = true,
+             .cut_weights = parallelism,
+             .cut_copies = parallelism},
     .models = ModelKind::llm,
     .even_nodes = launcher,
     .loads_models = true,

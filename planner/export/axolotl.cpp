@@ -1,5 +1,6 @@
 // Axolotl: ring-flash-attention's rings behind YAML. varlen_llama3 gathers, batch_ring passes
-// round; the balanced layouts are not offered. DeepSpeed shards over all ranks.
+// round; the balanced layouts are not offered. FSDP2 shards over data x context ranks; under
+// DeepSpeed there would be no rings.
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/text.hpp"
 
@@ -9,7 +10,8 @@ namespace {
 constexpr std::string_view guide = "https://docs.axolotl.ai/docs/sequence_parallelism.html";
 constexpr std::string_view validation =
     "https://github.com/axolotl-ai-cloud/axolotl/blob/main/src/axolotl/utils/schemas/validation.py";
-constexpr std::array stages{1, 2, 3};
+constexpr std::string_view matrix = "https://docs.axolotl.ai/docs/nd_parallelism.html";
+constexpr std::array stages{2, 3};
 constexpr std::array<Way, 2> ways{
     {{.name = "batch_ring", .strategy = "ring", .source = guide, .no_sinks = true},
      {.name = "varlen_llama3",
@@ -39,6 +41,7 @@ Snippet emit(const Launch& launch, const Way& way) {
                            .layers = true,
                            .zero = true,
                            .recompute = true,
+                           .no_sequence_parallel = true,
                            .nodes = true}};
   Command command("axolotl train");
   command.add("axolotl.yaml");
@@ -63,15 +66,23 @@ Snippet emit(const Launch& launch, const Way& way) {
                            "gradient_checkpointing: {}\n"
                            "bf16: {}\n"
                            "fp16: {}\n"
-                           "deepspeed: deepspeed_configs/zero{}.json\n",
+                           "tensor_parallel_size: {}\n"
+                           "dp_replicate_size: {}\n"
+                           "dp_shard_size: {}\n"
+                           "fsdp_version: 2\n"
+                           "fsdp_config:\n"
+                           "  auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
+                           "  state_dict_type: SHARDED_STATE_DICT\n"
+                           "  offload_params: false\n"
+                           "  reshard_after_forward: {}\n",
                            launch.problem.seq, launch.problem.batch, launch.micro_batches,
                            way.strategy == "all-gather", launch.context(), way.name,
                            launch.recompute.kind == Recompute::full,
                            launch.problem.dtype == DType::bf16, launch.problem.dtype == DType::fp16,
-                           launch.zero)});
+                           launch.tp, launch.shard_copies, launch.shard_data(), launch.zero == 3)});
   snippet.notes.emplace_back(
-      "Add base_model, datasets and optimizer; deepspeed_configs comes with 'axolotl fetch "
-      "deepspeed_configs'. varlen_llama3 wants packed samples, batch_ring wants none.");
+      "Add base_model, datasets, optimizer and fsdp_config.transformer_layer_cls_to_wrap. "
+      "varlen_llama3 wants packed samples, batch_ring wants none.");
   note_padding(snippet, launch, "Axolotl");
   note_nodes(snippet, launch);
   return snippet;
@@ -85,8 +96,9 @@ extern const Framework entry{
     .checked = "Axolotl 0.18: https://docs.axolotl.ai/docs/config-reference.html",
     .stack = "",
     .ways = ways,
-    .zero = {.values = stages, .source = guide},
+    .zero = {.values = stages, .source = matrix},
     .recompute = {.values = none_or_full, .source = guide},
+    .axes = {.tensor = true, .shard_copies = true, .cut_weights = matrix, .cut_copies = matrix},
     .models = ModelKind::llm,
     .half_attention = flash_attention,
     .loads_models = true,

@@ -11,8 +11,12 @@ namespace {
 constexpr std::array<std::string_view, 3> aliases{"deepspeed-ulysses", "alst", "ulysses"};
 constexpr std::string_view tutorial =
     "https://www.deepspeed.ai/tutorials/ulysses-alst-sequence-parallelism/";
-constexpr std::array<Way, 1> ways{
-    {{.name = "Ulysses", .strategy = "ulysses", .source = tutorial, .unit = 1, .no_sinks = true}}};
+constexpr std::array<Way, 1> ways{{{.name = "Ulysses",
+                                    .strategy = "ulysses",
+                                    .source = tutorial,
+                                    .unit = 1,
+                                    .no_sinks = true,
+                                    .one_width = true}}};
 
 std::string program(const Launch& launch) {
   return fmt::format(

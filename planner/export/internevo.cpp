@@ -24,6 +24,18 @@ constexpr std::array<Way, 4> ways{
       .layouts = zigzag_only,
       .unit = 2}}};
 
+/// As weights are, over all ranks that have the same: left out, experts would be dealt out over
+/// replicas, and their weights be whole (init_parallel_groups).
+std::string experts_of(const Launch& launch) {
+  return launch.model == nullptr || launch.model->experts.count == 0
+             ? ""
+             : fmt::format(
+                   "    expert=dict(size=1, no_tp=True),\n"
+                   "    expert_weight=dict(size={}, overlap=True, memory_pool=True),\n"
+                   "    expert_zero1=dict(size=-1),\n",
+                   launch.zero == 3 ? launch.context() * launch.dp : 1);
+}
+
 Snippet emit(const Launch& launch, const Way& way) {
   const SequencePlan& plan = launch.attention;
   const bool ulysses_first =
@@ -64,12 +76,13 @@ Snippet emit(const Launch& launch, const Way& way) {
            "        window_size={},\n"
            "        device_placement_strategy=dict(head_first={}, interleaved=False),\n"
            "    ),\n"
+           "{}"
            ")\n",
            launch.problem.seq, launch.micro_batches, launch.problem.batch,
            python(launch.recompute.kind == Recompute::full), long_name(launch.problem.dtype),
            launch.virtual_stages, optimizer_shards, launch.context(), launch.pp,
            launch.zero == 3 ? shards : 1, python(way.strategy != "ulysses"), plan.ulysses,
-           plan.ring, plan.own[parameters::window], python(ulysses_first))});
+           plan.ring, plan.own[parameters::window], python(ulysses_first), experts_of(launch))});
   snippet.notes.emplace_back(
       "CONFIG is your configuration, with data and model as in configs/7B_isp_sft.py.");
   note_nodes(snippet, launch);

@@ -45,6 +45,9 @@ Snippet emit(const Launch& launch, const Way& way) {
     text += fmt::format("    cfg.{} = {}\n", key, value);
   };
   set("model.seq_length", launch.problem.seq);
+  if (launch.model == nullptr || launch.model->kind == ModelKind::llm) {
+    set("dataset.seq_length", launch.problem.seq);  // it asserts that both are equal
+  }
   set("model.attention_dropout", "0.0");
   set("model.hidden_dropout", "0.0");
   const std::string_view precision = mixed_precision(launch.problem.dtype, launch.format);

@@ -63,7 +63,9 @@ Snippet emit(const Launch& launch, const Way& way) {
   snippet.environment.push_back({.name = "CUDA_DEVICE_MAX_CONNECTIONS",
                                  .value = "1",
                                  .why = "asserted by Megatron-LM for context parallelism"});
-  snippet.notes.emplace_back("MindSpeed runs on Ascend NPUs alone.");
+  snippet.notes.emplace_back(
+      "MindSpeed runs on Ascend NPUs alone, and its flags are known where pretrain_gpt.py begins "
+      "with 'import mindspeed.megatron_adaptor'.");
   snippet.notes.emplace_back("DATA_ARGS is yours: data, tokenizer, optimizer and checkpoints.");
   note_model(snippet, launch);
   note_nodes(snippet, launch);

@@ -11,6 +11,10 @@ namespace {
 constexpr std::string_view prefill = "https://docs.sglang.io/docs/advanced_features/prefill_cp";
 constexpr std::string_view server =
     "https://github.com/sgl-project/sglang/blob/main/python/sglang/srt/server_args.py";
+/// _deepseek_family_overrides().
+constexpr std::string_view latents =
+    "https://github.com/sgl-project/sglang/blob/main/python/sglang/srt/arg_groups/model_overrides/"
+    "deepseek_v2.py";
 /// divide(), which asserts that nothing is left.
 constexpr std::string_view linear =
     "https://github.com/sgl-project/sglang/blob/main/python/sglang/srt/layers/linear.py";
@@ -18,6 +22,7 @@ constexpr std::string_view linear =
 constexpr std::int64_t least_chunk = 2048;
 /// Tokens of all prompts of one batch, by default (server_args.py, max_prefill_tokens).
 constexpr std::int64_t tokens_of_batch = 16384;
+constexpr std::array gather_first{Dispatcher::all_gather, Dispatcher::all_to_all};
 constexpr std::array striped_only{Layout::striped};
 constexpr std::array<Way, 2> ways{{{.name = "zigzag",
                                     .strategy = "all-gather",
@@ -29,6 +34,49 @@ constexpr std::array<Way, 2> ways{{{.name = "zigzag",
                                     .source = prefill,
                                     .layouts = striped_only,
                                     .both = false}}};
+
+/// Prompts of a model with latent attention are split by rules of their own.
+bool splits_latents(const Model& model, int sequence) {
+  return model.latent.kv_rank > 0 && sequence > 1;
+}
+
+/// Whatever is asked, SGLang then makes every rank a context rank, and sends tokens to experts, on
+/// all of them, by DeepEP, of one prompt at a time. DeepEP is for nothing else here: it is a
+/// package of its own.
+Cannot also_step(const Model& model, const StepPlan& plan) {
+  const auto cannot = [](std::string_view rule, std::string what, std::string_view source) {
+    return Cannot{
+        .rule = std::string(rule), .what = std::move(what), .source = std::string(source)};
+  };
+  const bool by_all_to_all = plan.to_experts == Dispatcher::all_to_all;
+  if (!splits_latents(model, plan.sequence())) {
+    return plan.sends_to_experts() && by_all_to_all
+               ? cannot("dispatcher", "sglang has no all-to-all dispatcher of its own", server)
+               : Cannot{};
+  }
+  if (plan.tensor > 1) {
+    return cannot("tensor",
+                  fmt::format("sglang splits prompts of latent attention over all ranks, with none "
+                              "of {} for tensor parallelism",
+                              plan.tensor),
+                  latents);
+  }
+  if (plan.micro_batch > 1) {
+    return cannot("batch",
+                  fmt::format("sglang splits one prompt of latent attention at a time, not {}",
+                              plan.micro_batch),
+                  latents);
+  }
+  if (model.experts.count > 0 && (plan.expert != plan.sequence() || !by_all_to_all)) {
+    return cannot("expert",
+                  fmt::format("sglang, which splits prompts of latent attention over {} ranks, has "
+                              "whole experts on each and sends to them by DeepEP: --ep {} "
+                              "--dispatcher all-to-all",
+                              plan.sequence(), plan.sequence()),
+                  latents);
+  }
+  return {};
+}
 
 Snippet emit(const Launch& launch, const Way& way) {
   Snippet snippet{.says = {.seq = true,
@@ -50,11 +98,15 @@ Snippet emit(const Launch& launch, const Way& way) {
   }
   if (launch.ep > 1) {
     command.add("--ep-size", launch.ep);
-    command.add("--moe-a2a-backend", "none");
+    command.add("--moe-a2a-backend",
+                launch.to_experts == Dispatcher::all_to_all ? "deepep" : "none");
   }
   if (launch.context() > 1) {
     command.add("--enable-prefill-cp").add("--cp-strategy", way.name);
     command.add("--attn-cp-size", launch.context());
+    if (launch.model != nullptr && splits_latents(*launch.model, launch.context())) {
+      command.add("--moe-dense-tp-size", 1);
+    }
     snippet.notes.push_back(fmt::format(
         "Of the {} ranks of --tp-size, attention's heads are split over {}; the rest of "
         "a layer over all, where the plan splits it over {} and its tokens over {}.",
@@ -69,7 +121,8 @@ Snippet emit(const Launch& launch, const Way& way) {
   }
   constexpr std::int64_t kept_back =
       6;  // tokens of a context that no prompt gets (max_req_input_len)
-  command.add("--context-length", launch.problem.end() + kept_back);
+  command.add("--context-length", context_length(snippet, launch, kept_back, "SGLang",
+                                                 "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"));
   // A longer prompt than a chunk is cut into several of them.
   if (const std::int64_t tokens = launch.problem.seq * launch.problem.batch;
       launch.problem.cached > 0 || tokens > least_chunk) {
@@ -112,11 +165,12 @@ extern const Framework entry{
              .expert = true,
              .kv_copies = true,
              .expert_ranks = ExpertRanks::replica,
-             .dispatchers = all_gather_only},
+             .dispatchers = gather_first},
     .models = ModelKind::llm,
     .even_nodes = server,
     .mlp_over_all = linear,
     .loads_models = true,
+    .also_step = also_step,
     .emit = emit,
 };
 

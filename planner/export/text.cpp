@@ -47,6 +47,31 @@ void note_prompts(Snippet& snippet, const Launch& launch, std::string_view by) {
   }
 }
 
+std::int64_t context_length(Snippet& snippet, const Launch& launch, std::int64_t kept_back,
+                            std::string_view by, std::string_view allows) {
+  const std::int64_t wanted = launch.problem.end() + kept_back;
+  const std::int64_t most = launch.model != nullptr ? launch.model->max_positions : 0;
+  if (most == 0 || wanted <= most) {
+    return wanted;
+  }
+  if (launch.problem.end() <= most) {
+    snippet.notes.push_back(
+        fmt::format("{} takes no longer context than the model's {} tokens, and keeps {} of them "
+                    "for the answer: the longest prompt has {}.",
+                    by, most, kept_back, most - kept_back));
+    return most;
+  }
+  snippet.environment.push_back(
+      {.name = std::string(allows),
+       .value = "1",
+       .why = fmt::format("a context longer than the {} tokens that the model is made for", most)});
+  snippet.notes.push_back(
+      fmt::format("The model is made for {} tokens: for more its answers want another scaling of "
+                  "its positions (rope_scaling), as its authors publish it, if they do.",
+                  most));
+  return wanted;
+}
+
 void note_padding(Snippet& snippet, const Launch& launch, std::string_view by) {
   const std::int64_t more = padded(launch.problem, launch.attention).seq - launch.problem.seq;
   if (more > 0) {

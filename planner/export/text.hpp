@@ -43,6 +43,10 @@ int processes_per_node(const Launch& launch);
 void note_nodes(Snippet& snippet, const Launch& launch);
 /// Notes how many prompts an engine computes together, of those that arrive together, if not all.
 void note_prompts(Snippet& snippet, const Launch& launch, std::string_view by);
+/// Tokens of a server's context: those of a prompt and of the answer at least, of which it keeps
+/// `kept_back` free. A longer one than its model is made for it takes where `allows` is set.
+std::int64_t context_length(Snippet& snippet, const Launch& launch, std::int64_t kept_back,
+                            std::string_view by, std::string_view allows);
 /// Notes that sequences are padded, if they are: by whom is the framework's to say.
 void note_padding(Snippet& snippet, const Launch& launch, std::string_view by);
 

@@ -14,6 +14,9 @@ constexpr std::string_view configs =
 /// seq_len_divisor, whatever the degrees.
 constexpr std::string_view parallel_dims =
     "https://github.com/pytorch/torchtitan/blob/main/torchtitan/distributed/parallel_dims.py";
+/// maybe_enable_amp(): else mixed precision is off.
+constexpr std::string_view precision =
+    "https://github.com/pytorch/torchtitan/blob/main/torchtitan/distributed/utils.py";
 constexpr std::array by_all_to_all{Dispatcher::all_to_all};
 constexpr std::array stages{2, 3};
 constexpr std::array orders{"1f1b"sv, "interleaved"sv, "gpipe"sv};
@@ -130,7 +133,8 @@ extern const Framework entry{
              .expert_ranks = ExpertRanks::whole_groups,
              .expert_source = parallel_dims,
              .dispatchers = by_all_to_all,
-             .shard_copies = true},
+             .shard_copies = true,
+             .cut_weights = precision},
     .models = ModelKind::llm,
     .unit = {.tokens = 2, .source = parallel_dims},
     .emit = emit,

@@ -16,7 +16,7 @@ constexpr std::int64_t least_budget = 2048;
 /// That a server decodes at once by default, at most.
 constexpr std::int64_t usual_sequences = 1024;
 constexpr std::array<Way, 1> ways{
-    {{.name = "pcp", .strategy = "all-gather", .source = config, .both = false}}};
+    {{.name = "pcp", .strategy = "all-gather", .source = config, .both = false, .no_data = true}}};
 
 /// Ranks of tensor parallelism that hold the same keys and values.
 int copies_of_cache(const Launch& launch) {
@@ -62,7 +62,8 @@ Snippet emit(const Launch& launch, const Way&) {
     command.add("--quantization", "fp8");
   }
   // A prompt and one token of its answer, at least, which it refuses without.
-  command.add("--max-model-len", launch.problem.end() + 1);
+  command.add("--max-model-len",
+              context_length(snippet, launch, 1, "vLLM", "VLLM_ALLOW_LONG_MAX_MODEL_LEN"));
   // A longer prompt than the budget of a pass is cut into several of them.
   if (launch.problem.cached > 0 || at_once(launch) > least_budget) {
     command.add("--enable-chunked-prefill");

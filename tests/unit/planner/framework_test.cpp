@@ -471,9 +471,9 @@ TEST_CASE("servers know of what is cached, code around one call meets nothing of
     REQUIRE(result.cannot.empty());
     return result.snippet.blocks.front().text;
   };
-  CHECK_THAT(text("vllm"), ContainsSubstring("--max-model-len 131073") &&
+  CHECK_THAT(text("vllm"), ContainsSubstring("--max-model-len 131072") &&
                                ContainsSubstring("--max-num-batched-tokens 8192"));
-  CHECK_THAT(text("sglang"), ContainsSubstring("--context-length 131078") &&
+  CHECK_THAT(text("sglang"), ContainsSubstring("--context-length 131072") &&
                                  ContainsSubstring("--chunked-prefill-size 8192"));
   // In one pass as planned, where servers would make several of it.
   request.problem.cached = 0;
@@ -632,6 +632,7 @@ TEST_CASE("torchtitan makes the plan's stages of what is written for it") {
   request.problem.mask = request.model->mask.over(request.problem.seq);
   Candidate c = candidate_of({});
   c.plan.pipeline = 4;
+  c.plan.data = 2;
   c.plan.micro_batches = 8;
   c.plan.zero = 2;
   for (const auto& [layers, chunks] : {std::pair(32, 1), {30, 1}, {31, 1}, {32, 2}, {32, 4}}) {
