@@ -14,6 +14,7 @@ namespace {
 constexpr std::string_view base =
     "https://github.com/AI-Hypercomputer/maxtext/blob/main/src/maxtext/configs/base.yml";
 constexpr std::array stages{0, 1, 3};
+constexpr std::array by_all_to_all{Dispatcher::all_to_all};
 constexpr std::array<Way, 4> ways{
     {{.name = "all_gather",
       .strategy = "all-gather",
@@ -29,6 +30,29 @@ constexpr std::array<Way, 4> ways{
       .unit = 1},
      {.name = "ring", .strategy = "zigzag-ring", .source = base, .layouts = zigzag_only, .unit = 2},
      {.name = "ring", .strategy = "ring", .source = base, .unit = 1}}};
+
+/// Its axis of experts is one of data ranks, which cuts all other weights, too; inside an expert
+/// the axis of tensor ranks cuts (logical_axis_rules: 'exp', 'embed', 'mlp_moe').
+Cannot also_step(const Model& model, const StepPlan& plan) {
+  if (model.experts.count == 0) {
+    return {};
+  }
+  const auto cannot = [](std::string what) {
+    return Cannot{.rule = "expert", .what = std::move(what), .source = std::string(base)};
+  };
+  if (plan.expert_tensor != plan.tensor) {
+    return cannot(fmt::format("maxtext cuts each expert over the {} tensor ranks, not over {}",
+                              plan.tensor, plan.expert_tensor));
+  }
+  if (plan.expert > 1 && (plan.sequence() > 1 || plan.data % plan.expert != 0 || plan.zero != 3)) {
+    return cannot(
+        fmt::format("maxtext deals experts out over data ranks, here {}, that all weights are cut "
+                    "over (ZeRO 3), and plans over ranks of a sequence first: not EP {} over {} "
+                    "sequence ranks with ZeRO {}",
+                    plan.data, plan.expert, plan.sequence(), plan.zero));
+  }
+  return {};
+}
 
 std::string_view yaml(bool value) { return value ? "true" : "false"; }
 
@@ -57,8 +81,11 @@ void add_mesh(Command& command, const Launch& launch) {
       // The axis tensor_sequence cuts tokens between GEMMs, too, as Megatron's sequence
       // parallelism.
       MeshAxis{launch.tensor_sequence ? "tensor_sequence" : "tensor", launch.tp},
-      MeshAxis{"context", launch.context()}, MeshAxis{"fsdp", shards_weights ? launch.dp : 1},
-      MeshAxis{"data", shards_weights ? 1 : launch.dp}, MeshAxis{"pipeline", launch.pp}};
+      MeshAxis{"context", launch.context()},
+      MeshAxis{"expert", launch.ep},
+      MeshAxis{"fsdp", shards_weights ? launch.dp / launch.ep : 1},
+      MeshAxis{"data", shards_weights ? 1 : launch.dp},
+      MeshAxis{"pipeline", launch.pp}};
   int left = launch.world() / launch.nodes;
   for (const MeshAxis& axis : axes) {
     const int inside = std::gcd(axis.ranks, left);
@@ -167,10 +194,15 @@ extern const Framework entry{
     .recompute = {.values = none_or_full, .source = base},
     .axes = {.tensor = true,
              .pipeline = true,
+             .expert = true,
              .orders = plain_and_interleaved,
-             .layers = DealtLayers::even_stages},
+             .layers = DealtLayers::even_stages,
+             .expert_ranks = ExpertRanks::whole_groups,
+             .expert_source = base,
+             .dispatchers = by_all_to_all},
     .models = ModelKind::llm,
     .even_nodes = base,  // slices are alike
+    .also_step = also_step,
     .emit = emit,
 };
 

@@ -183,3 +183,20 @@ TEST_CASE("Axolotl's rings run under FSDP2") {
                                    ContainsSubstring("tensor_parallel_size: 2\n") &&
                                    !ContainsSubstring("deepspeed"));
 }
+
+TEST_CASE("MaxText's axis of experts is one of data ranks") {
+  const Asked asked("maxtext", "qwen3-30b-a3b", 8192, 2);
+  StepPlan plan{.attention = alone, .tensor = 2, .data = 8, .expert = 4, .expert_tensor = 2};
+  plan.zero = 3;
+  CHECK(asked.rules(plan).empty());
+  CHECK_THAT(asked.text(plan), ContainsSubstring("ici_expert_parallelism=4") &&
+                                   ContainsSubstring("ici_fsdp_parallelism=1") &&
+                                   ContainsSubstring("dcn_fsdp_parallelism=2"));
+  plan.zero = 1;
+  CHECK(asked.rules(plan) == Rules{"expert"});
+  plan.zero = 3;
+  plan.expert_tensor = 1;
+  CHECK(asked.rules(plan) == Rules{"expert"});
+  plan = {.attention = ring_of(2), .data = 8, .expert = 4, .zero = 3};
+  CHECK(asked.rules(plan) == Rules{"expert"});
+}
