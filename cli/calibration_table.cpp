@@ -49,8 +49,8 @@ Table messages(const std::vector<Series>& series) {
   }
   for (const auto& [key, list] : groups) {
     const auto& [scope, suite, what, ranks, active] = key;
-    const auto near = [&list = list](double size) -> const Series* {
-      for (const Series* s : list) {
+    const auto near = [&group = list](double size) -> const Series* {
+      for (const Series* s : group) {
         if (s->size > 0.7 * size && s->size < 1.5 * size) {
           return s;
         }

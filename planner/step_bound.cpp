@@ -15,6 +15,12 @@ std::size_t virtual_stage(const StepPoint& point, int rank, int chunk) {
   return static_cast<std::size_t>(stage);
 }
 
+/// With weights cut, over as many ranks as is asked for.
+StepPlan cut(StepPlan plan) {
+  plan.zero = std::max(1, plan.zero);
+  return plan;
+}
+
 }  // namespace
 
 StepBounds::StepBounds(const Request& request, StepEvaluator& evaluator)
@@ -51,29 +57,34 @@ StepBounds::EndOfStep StepBounds::end_of_step(const StepPoint& point, const Step
   const WeightRates& rates = weight_rates(plan);
   const std::vector<StageKinds>& stages = stage_kinds(plan);
   const std::vector<int> zeros = zero_stages(request_, point);
+  const int shards = cut(plan).shards();
   EndOfStep end;
   for (int rank = 0; rank < point.pipeline; ++rank) {
     const HeldWeights held = held_by(point, cost, stages, rank);
-    const std::int64_t part = held.dense / plan.shards() + held.experts / plan.expert_replicas();
+    const std::int64_t part = held.dense / shards + held.experts / plan.expert_replicas();
     double reduction = std::numeric_limits<double>::infinity();
     double update = std::numeric_limits<double>::infinity();
     for (const int zero : zeros) {
-      const bool cut = zero >= 2 && point.pipeline == 1;
+      const bool sharded = zero >= 2 && point.pipeline == 1;
       const std::int64_t updated = zero >= 1 ? part : held.all();
-      const Seconds takes =
-          moves_optimizer(plan.offload)
-              ? time_on_host(*request_.cluster, plan.world(), real_of(updated),
-                             practice.host_update.value)
-              : update_time(evaluator_.kernels(), practice, updated, cut ? updated : held.all());
+      const Seconds takes = moves_optimizer(plan.offload)
+                                ? time_on_host(*request_.cluster, plan.world(), real_of(updated),
+                                               practice.host_update.value)
+                                : update_time(evaluator_.kernels(), practice, updated,
+                                              sharded ? updated : held.all());
       update = std::min(update, takes.count());
       const double gradients = practice.gradient_bytes.value;
       const ParameterBytes parameters =
           parameter_bytes(held, plan.format, StepKind::train, practice);
       const double gather = rates.gather.of(parameters.dense, parameters.experts);
-      const MovedRate& rate = zero >= 1 ? rates.scatter : rates.all_reduce;
-      const double reduce =
-          rate.of(real_of(held.dense) * gradients, real_of(held.experts) * gradients);
-      if (cut && zero == 3) {
+      const double dense = real_of(held.dense) * gradients;
+      const double experts = real_of(held.experts) * gradients;
+      const double scatter = rates.scatter.of(dense, experts);
+      const double copies = rates.copies.of(dense, 0);
+      const double reduce = zero == 0   ? rates.all_reduce.of(dense, experts)
+                            : zero == 1 ? scatter + copies
+                                        : std::max(scatter, copies);
+      if (sharded && zero == 3) {
         end.sharded = real_of(point.micro_batches) * (gather + reduce);
       } else {
         const double behind = zero >= 1 ? (1 - practice.parameters_hidden.value) * gather : 0;
@@ -91,24 +102,33 @@ const StepBounds::WeightRates& StepBounds::weight_rates(const StepPlan& plan) {
   const auto [at, fresh] = weight_rates_.try_emplace(
       {plan.tensor, plan.sequence(), plan.data, plan.pipeline, plan.expert, plan.expert_tensor});
   if (fresh) {
-    std::vector<StepLinks> placed;
-    for (const StepPlan& p : in_open_orders(plan)) {
-      placed.push_back(common_.links(p));
-    }
-    const auto rate = [&](CommKind kind) {
-      constexpr std::int64_t large = std::int64_t{1} << 40;
-      const auto of = [&](StepAxis axis) {
-        double least = std::numeric_limits<double>::infinity();
-        for (const StepLinks& links : placed) {
-          least = std::min(least, links.collective(axis, kind, Bytes(large)).count() / large);
-        }
-        return least;
-      };
-      return MovedRate{.dense = of(StepAxis::weights), .experts = of(StepAxis::expert_weights)};
+    const auto placed = [&](const StepPlan& of) {
+      std::vector<StepLinks> all;
+      for (const StepPlan& p : in_open_orders(of)) {
+        all.push_back(common_.links(p));
+      }
+      return all;
     };
-    at->second = {.all_reduce = rate(CommKind::all_reduce),
-                  .scatter = rate(CommKind::reduce_scatter),
-                  .gather = rate(CommKind::all_gather)};
+    const auto least = [](const std::vector<StepLinks>& all, StepAxis axis, CommKind kind) {
+      constexpr std::int64_t large = std::int64_t{1} << 40;
+      double rate = std::numeric_limits<double>::infinity();
+      for (const StepLinks& links : all) {
+        rate = std::min(rate, links.collective(axis, kind, Bytes(large)).count() / large);
+      }
+      return rate;
+    };
+    const auto rate = [&](const std::vector<StepLinks>& all, CommKind kind) {
+      return MovedRate{.dense = least(all, StepAxis::weights, kind),
+                       .experts = least(all, StepAxis::expert_weights, kind)};
+    };
+    const StepPlan in_shards = cut(plan);
+    const std::vector<StepLinks> whole = placed(plan);
+    const std::vector<StepLinks> parts = placed(in_shards);
+    at->second = {.all_reduce = rate(whole, CommKind::all_reduce),
+                  .scatter = rate(parts, CommKind::reduce_scatter),
+                  .gather = rate(parts, CommKind::all_gather),
+                  .copies = {.dense = least(parts, StepAxis::replicas, CommKind::all_reduce) /
+                                      in_shards.shards()}};
   }
   return at->second;
 }

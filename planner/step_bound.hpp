@@ -94,7 +94,8 @@ class StepBounds {
     }
   };
   struct WeightRates {
-    MovedRate all_reduce, scatter, gather;
+    MovedRate all_reduce, scatter, gather;  // whole; to shards, and back
+    MovedRate copies;                       // of shards, summed up, by bytes of the whole
   };
   /// Of a micro-batch on one rank, at least.
   struct PassesOfRank {

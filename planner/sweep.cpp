@@ -232,6 +232,7 @@ std::vector<Difference> differences(const StepPlan& before, const StepPlan& afte
     add("pipeline", before.order, after.order);
   }
   add("ep", before.expert, after.expert);
+  add("etp", before.expert_tensor, after.expert_tensor);
   add("dispatcher", to_string(before.to_experts), to_string(after.to_experts));
   add("batch", text_of(before.micro_batch), text_of(after.micro_batch));
   add("micro-batches", text_of(before.micro_batches), text_of(after.micro_batches));

@@ -122,7 +122,13 @@ class Router {
         plan_(c.plan),
         sent_(c.predicted.sent),
         cluster_(*request.cluster),
-        attention_(request, c) {}
+        placement_(cluster_, plan_.world(), plan_.attention.rank_order),
+        rank_at_(static_cast<std::size_t>(plan_.world())),
+        attention_(request, c) {
+    for (int rank = 0; rank < plan_.world(); ++rank) {
+      rank_at_[static_cast<std::size_t>(placement_.gpu(Rank(rank)))] = rank;
+    }
+  }
 
   Traffic run() {
     for (int gpu = 0; gpu < senders(); ++gpu) {
@@ -161,17 +167,17 @@ class Router {
     if (group.size == 1) {
       return;
     }
-    group.first = gpu - gpu / group.stride % group.size * group.stride;
-    const sim::Placement placement(cluster_, plan_.world(), RankOrder::block);
+    const int rank = rank_at_[static_cast<std::size_t>(gpu)];
+    group.first = rank - rank / group.stride % group.size * group.stride;
     sim::LoweredComm lowered;
     for (std::size_t k = 0; k < comm_kinds; ++k) {
       if (const Bytes sent = sent_.along(axis)[k]; sent > Bytes(0)) {
         // An all-reduce moves along the edges of its rings.
         const auto kind = static_cast<CommKind>(k);
-        sim::lower(kind == CommKind::all_reduce ? CommKind::reduce_scatter : kind, group, Rank(gpu),
-                   sent, placement, lowered);
+        sim::lower(kind == CommKind::all_reduce ? CommKind::reduce_scatter : kind, group,
+                   Rank(rank), sent, placement_, lowered);
         for (const sim::Traffic& flow : lowered.flows) {
-          add(axis, gpu, flow.to.value, flow.bytes);
+          add(axis, gpu, placement_.gpu(flow.to), flow.bytes);
         }
       }
     }
@@ -254,7 +260,7 @@ class Router {
     if (!is_of_attention(axis)) {
       const RankGroup group = first_group(plan_, axis);
       for (int i = 0; i < group.size; ++i) {
-        gpus.push_back(group.rank(i).value);
+        gpus.push_back(placement_.gpu(group.rank(i)));
       }
       return gpus;
     }
@@ -301,6 +307,8 @@ class Router {
   const StepPlan& plan_;
   const SentBytes& sent_;
   const sim::Cluster& cluster_;
+  sim::Placement placement_;
+  std::vector<int> rank_at_;  // by GPU
   AttentionFlows attention_;
   std::map<std::size_t, ByAxis> on_;  // bytes over each link out, by its index
 };

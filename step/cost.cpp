@@ -61,7 +61,8 @@ class StepClock {
       if (moves_activations(plan.offload)) {
         const ActivationBytes bytes =
             activation_bytes(layers.runs[k].ops, local_, plan.recompute, practice_);
-        kinds_.back().moved = plan.offloaded * bytes.kept / host_rate_;
+        const Bytes beside = kept_of(attention[k], layers.runs[k].ops, plan.recompute);
+        kinds_.back().moved = plan.offloaded * (bytes.kept + beside.as_double()) / host_rate_;
       }
     }
     first_ = layer_cost(passes.first, weights.first, nullptr);

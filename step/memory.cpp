@@ -19,17 +19,6 @@ Bytes capped(double bytes) {
   return Bytes(static_cast<std::int64_t>(std::min(most, bytes)));
 }
 
-/// Whether the backward computes attention once more.
-bool attends_again(const TensorOps& ops, const Recomputation& recompute) {
-  const std::vector<bool> again = runs_again(ops, recompute);
-  for (std::size_t i = 0; i < again.size(); ++i) {
-    if (again[i] && std::holds_alternative<AttentionCall>(ops.ops[i].work)) {
-      return true;
-    }
-  }
-  return false;
-}
-
 struct LayerMemory {
   LayerBytes bytes;
   HeldWeights weights;
@@ -55,10 +44,13 @@ class StepMemory {
     last_.bytes.cut = std::max(0.0, last_.bytes.cut - logit_gradients_spared());
     predict_ = {.bytes = bytes.predict, .weights = weights.predict};
     for (std::size_t k = 0; k < attention.size(); ++k) {
-      const bool again = attends_again(layers_.runs[k].ops, plan.recompute);
-      const Bytes kept = again ? Bytes(0) : attention[k].kept;
+      const Bytes kept = kept_of(attention[k], layers_.runs[k].ops, plan.recompute);
       kinds_[k].bytes.kept += kept.as_double();
       buffers_ = std::max(buffers_, attention[k].buffers - kept);
+    }
+    if (layers_.predictions > 0 && !attention.empty()) {
+      predict_.bytes.kept +=
+          kept_of(attention[layers_.predict_kind], layers_.predict, plan.recompute).as_double();
     }
   }
 

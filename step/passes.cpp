@@ -242,6 +242,17 @@ class PassClock {
 
 }  // namespace
 
+Bytes kept_of(const AttentionCost& attention, const TensorOps& ops,
+              const Recomputation& recompute) {
+  const std::vector<bool> again = runs_again(ops, recompute);
+  for (std::size_t i = 0; i < again.size(); ++i) {
+    if (again[i] && std::holds_alternative<AttentionCall>(ops.ops[i].work)) {
+      return Bytes(0);
+    }
+  }
+  return attention.kept;
+}
+
 std::string_view to_string(StepPart part) {
   constexpr std::array<std::string_view, step_parts> names{
       "attention", "gemm", "elementwise", "optimizer", "launch", "cp",

@@ -64,6 +64,8 @@ struct AttentionCost {
   Bytes buffers{};  // beyond Q, K, V, the output and its gradients
   Bytes kept{};     // of these, a softmax's weights that the forward leaves for the backward
 };
+/// What it keeps in such a layer: nothing if the backward computes attention once more.
+Bytes kept_of(const AttentionCost& attention, const TensorOps& ops, const Recomputation& recompute);
 
 struct PassTime {
   StepSeconds parts;

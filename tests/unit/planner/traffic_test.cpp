@@ -124,6 +124,21 @@ TEST_CASE("an all-to-all over two nodes sends as much out of the node as its pee
   CHECK(bytes_on(sim::LinkKind::gpu_out, traffic.links) == Approx(sent * 7 / 15).epsilon(1e-6));
 }
 
+TEST_CASE("experts of ranks that are dealt out over nodes send over the network") {
+  const sim::Cluster nodes = nodes_of("dgx-h100", 2);
+  Request request = step_on(nodes, "mixtral-8x7b");
+  request.phase = StepPhase::prefill;
+  request.fixed = {.ulysses = 8, .ring = 2};
+  request.step.expert = 8;
+  const auto reach = [&](RankOrder order) {
+    request.fixed.rank_order = order;
+    const Candidate c = evaluate(request, default_step(request)).candidate;
+    return along(StepAxis::expert, lawful(request, c)).reach;
+  };
+  CHECK(reach(RankOrder::block) == Reach::node);
+  CHECK(reach(RankOrder::cyclic) == Reach::nodes);
+}
+
 TEST_CASE("on PCIe a ring crosses sockets once, and says so") {
   const sim::Cluster node = nodes_of("8xl20-pcie", 1);
   Request request = call_on(node);

@@ -490,6 +490,9 @@ TEST_CASE("what goes to the host takes the bus, and what is updated there its CP
   tiny.request.cluster = &tiny.cluster;
   plan.offloaded = 0.5;
   CHECK(tiny.cost(plan).parts[StepPart::launch] == Approx(all / 2).epsilon(0.01));
+  plan.offloaded = 1;
+  tiny.attention[0].kept = Bytes(1'000'000'000'000);  // goes, too
+  CHECK(tiny.cost(plan).parts[StepPart::launch] > 10 * all);
   plan = {.data = 8, .zero = 1, .offload = Offload::optimizer};
   tiny.practice.host_update.value = Seconds(1);
   // 169 weights a rank, and 8 ranks share their node's CPUs.

@@ -276,6 +276,9 @@ TEST_CASE("weights of attention wait in every layer, unless they are computed ag
   };
   CHECK(more(Recompute::none) == Bytes(600));  // of two layers, one of which buffers had
   CHECK(more(Recompute::full) == Bytes(0));
+  tiny.model.predict_layers = 1;  // attends, too
+  CHECK(more(Recompute::none) == Bytes(1200));
+  CHECK(more(Recompute::full) == Bytes(0));
 }
 
 TEST_CASE("full recomputation of 60 layers at 256K keeps the 165 GB that users reported") {
