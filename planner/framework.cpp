@@ -212,7 +212,7 @@ std::vector<Cannot> cannot(const Framework& f, const Request& request) {
   if (request.model) {
     add_model(f, *request.model, reasons);
   }
-  if (!f.even_nodes.empty() && request.cluster != nullptr) {
+  if (request.cluster != nullptr) {
     add_nodes(f, *request.cluster, reasons);
   }
   if (request.problem.cached > 0 && !(f.infers && f.loads_models)) {
@@ -260,7 +260,7 @@ std::vector<Cannot> cannot(const Framework& f, const Request& request, const Can
     add(reasons, cannot_zero(f, request, plan.zero));
     add_shards(f, way, request, plan, reasons);
     if (f.also_step != nullptr) {
-      if (Cannot own = f.also_step(*request.model, plan); !own.what.empty()) {
+      if (Cannot own = f.also_step(request, plan); !own.what.empty()) {
         reasons.push_back(std::move(own));
       }
     }

@@ -228,6 +228,8 @@ struct Framework {
   TokenUnit unit{};
   /// Who says that it starts as many processes on every node; "": any number on the last one.
   std::string_view even_nodes{};
+  /// Who says that all its processes are of one node; "": of any.
+  std::string_view one_node{};
   /// Who says that it splits MLPs over tensor x sequence ranks; "": over tensor ranks, as plans do.
   std::string_view mlp_over_all{};
   /// Who says that attention between sequence ranks takes tensors of 16 bits alone; "": of any
@@ -240,7 +242,7 @@ struct Framework {
   bool places_ranks = false;  // the caller makes the groups: any rank order; else node by node
   /// What only this framework forbids, of attention and of a step; a `what` of "" if nothing.
   Cannot (*also)(const SequencePlan&, const Problem&) = nullptr;
-  Cannot (*also_step)(const Model&, const StepPlan&) = nullptr;
+  Cannot (*also_step)(const Request&, const StepPlan&) = nullptr;
   Snippet (*emit)(const Launch&, const Way&);
 
   [[nodiscard]] bool has_zero(int stage, StepPhase phase) const {

@@ -128,12 +128,14 @@ void note_documents(Snippet& snippet, const Launch& launch) {
     return;
   }
   const int ranks = launch.context();
-  const int pieces = 2 * launch.attention.ring;
+  const bool from_both_ends = launch.attention.layout == Layout::document_zigzag;
+  const int pieces = (from_both_ends ? 2 : 1) * launch.attention.ring;
   snippet.notes.push_back(fmt::format(
-      "Packed documents are yours to cut (THD): each is padded to a multiple of 2 x {} tokens, {} "
-      "more in all, and of its {} pieces rank r of the ring has pieces r and {} - r.",
-      ranks, padded(launch.problem, launch.attention).seq - launch.problem.seq, pieces,
-      pieces - 1));
+      "Packed documents are yours to cut (THD): each is padded to a multiple of {}{} tokens, {} "
+      "more in all, and of its {} pieces rank r of the ring has {}.",
+      from_both_ends ? "2 x " : "", ranks,
+      padded(launch.problem, launch.attention).seq - launch.problem.seq, pieces,
+      from_both_ends ? fmt::format("pieces r and {} - r", pieces - 1) : "piece r"));
 }
 
 void set_environment(Snippet& snippet) {

@@ -95,7 +95,13 @@ void add_model(const Framework& f, const Model& m, std::vector<Cannot>& reasons)
 
 void add_nodes(const Framework& f, const sim::Cluster& cluster, std::vector<Cannot>& reasons) {
   const int last = cluster.gpus() - (cluster.nodes() - 1) * cluster.gpus_per_node();
-  if (cluster.nodes() > 1 && last != cluster.gpus_per_node()) {
+  if (!f.one_node.empty() && cluster.nodes() > 1) {
+    reasons.push_back(
+        because("nodes",
+                fmt::format("{} starts all processes on one node, not {}", f.name, cluster.nodes()),
+                f.one_node));
+  }
+  if (!f.even_nodes.empty() && cluster.nodes() > 1 && last != cluster.gpus_per_node()) {
     reasons.push_back(because(
         "nodes",
         fmt::format("{} starts as many processes on every node, and of {} the last has {}, not {}",

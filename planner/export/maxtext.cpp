@@ -33,8 +33,8 @@ constexpr std::array<Way, 4> ways{
 
 /// Its axis of experts is one of data ranks, which cuts all other weights, too; inside an expert
 /// the axis of tensor ranks cuts (logical_axis_rules: 'exp', 'embed', 'mlp_moe').
-Cannot also_step(const Model& model, const StepPlan& plan) {
-  if (model.experts.count == 0) {
+Cannot also_step(const Request& request, const StepPlan& plan) {
+  if (request.model->experts.count == 0) {
     return {};
   }
   const auto cannot = [](std::string what) {

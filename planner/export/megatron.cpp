@@ -107,6 +107,7 @@ extern const Framework entry{
     .unit = {.tokens = 1, .source = megatron_mappings},
     .half_attention = transformer_engine_source,
     .writes_heads = true,
+    .also_step = megatron_step,
     .emit = emit,
 };
 

@@ -108,6 +108,25 @@ void add_window(Command& command, const Launch& launch) {
 
 }  // namespace
 
+Cannot megatron_step(const Request& request, const StepPlan& plan) {
+  constexpr std::string_view fsdp =
+      "https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/core/distributed/fsdp/"
+      "mcore_fsdp_adapter.py";
+  if (plan.zero >= 2 && plan.pipeline > 1) {
+    return {.rule = "zero",
+            .what = fmt::format("megatron's FSDP (ZeRO {}) makes its groups of tensor, context and "
+                                "data ranks alone: no pipeline of {} beside it",
+                                plan.zero, plan.pipeline),
+            .source = std::string(fsdp)};
+  }
+  if (request.model->experts.count > 0 && request.problem.dtype == DType::fp16) {
+    return {.rule = "dtype",
+            .what = "megatron has grouped GEMMs and expert parallelism in bf16, not in fp16",
+            .source = std::string(megatron_arguments)};
+  }
+  return {};
+}
+
 std::vector<std::string_view> megatron_names(ModuleSet modules) {
   constexpr std::array<std::pair<RecomputeModule, std::string_view>, 6> names{
       {{RecomputeModule::core_attention, "core_attn"},

@@ -24,6 +24,9 @@ inline constexpr ModuleSet megatron_modules{RecomputeModule::core_attention,
                                             RecomputeModule::shared_experts};
 std::vector<std::string_view> megatron_names(ModuleSet modules);
 
+/// What Megatron-Core asserts of a step: its FSDP has no stages, its experts no fp16.
+Cannot megatron_step(const Request& request, const StepPlan& plan);
+
 /// What the flags below say of any launch.
 inline constexpr Says megatron_says{.seq = true,
                                     .batch = true,

@@ -43,7 +43,8 @@ bool splits_latents(const Model& model, int sequence) {
 /// Whatever is asked, SGLang then makes every rank a context rank, and sends tokens to experts, on
 /// all of them, by DeepEP, of one prompt at a time. DeepEP is for nothing else here: it is a
 /// package of its own.
-Cannot also_step(const Model& model, const StepPlan& plan) {
+Cannot also_step(const Request& request, const StepPlan& plan) {
+  const Model& model = *request.model;
   const auto cannot = [](std::string_view rule, std::string what, std::string_view source) {
     return Cannot{
         .rule = std::string(rule), .what = std::move(what), .source = std::string(source)};

@@ -7,6 +7,10 @@ namespace spp::frameworks::sglang_diffusion {
 namespace {
 
 constexpr std::string_view guide = "https://docs.sglang.io/docs/sglang-diffusion/parallelism";
+/// By default; newer versions take --nnodes.
+constexpr std::string_view launcher =
+    "https://github.com/sgl-project/sglang/blob/main/python/sglang/multimodal_gen/runtime/"
+    "launch_server.py";
 constexpr std::array ways = diffusion_ways(guide);
 
 Snippet emit(const Launch& launch, const Way&) {
@@ -46,6 +50,7 @@ extern const Framework entry{
     .heads = {.values = strict_heads, .source = guide},
     .axes = {.tensor = true, .data = false, .guidance = true},
     .models = ModelKind::dit,
+    .one_node = launcher,
     .emit = emit,
 };
 

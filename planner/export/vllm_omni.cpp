@@ -9,6 +9,8 @@ namespace {
 constexpr std::string_view guide =
     "https://docs.vllm.ai/projects/vllm-omni/en/stable/user_guide/diffusion/parallelism/"
     "sequence_parallel/";
+constexpr std::string_view executors =
+    "https://github.com/vllm-project/vllm-omni/blob/main/vllm_omni/diffusion/executor/abstract.py";
 constexpr std::array heads{HeadPolicy::divide, HeadPolicy::pad};
 constexpr std::array ways = diffusion_ways(guide);
 
@@ -18,21 +20,23 @@ Snippet emit(const Launch& launch, const Way&) {
   snippet.blocks.push_back(
       {.language = "python",
        .file = "",
-       .text = fmt::format("import os\n\n"
-                           "from vllm_omni import Omni\n"
-                           "from vllm_omni.diffusion.data import DiffusionParallelConfig\n\n"
-                           "omni = Omni(\n"
-                           "    model=os.environ[\"MODEL\"],\n"
-                           "    parallel_config=DiffusionParallelConfig(\n"
-                           "        ulysses_degree={},\n"
-                           "        ring_degree={},\n"
-                           "        data_parallel_size={},\n"
-                           "        cfg_parallel_size={},\n"
-                           "        ulysses_mode=\"{}\",\n"
-                           "    ),\n"
-                           ")\n",
-                           launch.attention.ulysses, launch.attention.ring, launch.dp, launch.cfg,
-                           pads ? "advanced_uaa" : "strict")});
+       .text =
+           fmt::format("import os\n\n"
+                       "from vllm_omni import Omni\n"
+                       "from vllm_omni.diffusion.data import DiffusionParallelConfig\n\n"
+                       "if __name__ == \"__main__\":  # it starts processes that read this file\n"
+                       "    omni = Omni(\n"
+                       "        model=os.environ[\"MODEL\"],\n"
+                       "        parallel_config=DiffusionParallelConfig(\n"
+                       "            ulysses_degree={},\n"
+                       "            ring_degree={},\n"
+                       "            data_parallel_size={},\n"
+                       "            cfg_parallel_size={},\n"
+                       "            ulysses_mode=\"{}\",\n"
+                       "        ),\n"
+                       "    )\n",
+                       launch.attention.ulysses, launch.attention.ring, launch.dp, launch.cfg,
+                       pads ? "advanced_uaa" : "strict")});
   snippet.notes.emplace_back("MODEL is a variable of yours.");
   if (pads) {
     snippet.notes.emplace_back("advanced_uaa is experimental.");
@@ -56,6 +60,7 @@ extern const Framework entry{
     .heads = {.values = heads, .source = guide},
     .axes = {.guidance = true},
     .models = ModelKind::dit,
+    .one_node = executors,
     .emit = emit,
 };
 

@@ -9,19 +9,47 @@ namespace {
 constexpr std::array<std::string_view, 2> aliases{"long-context-attention", "usp"};
 constexpr std::string_view readme = "https://github.com/feifeibear/long-context-attention";
 constexpr std::array<Way, 5> ways{
-    {{.name = "basic", .strategy = "ring", .source = readme, .unit = 1, .no_documents = true},
+    {{.name = "basic",
+      .strategy = "ring",
+      .source = readme,
+      .unit = 1,
+      .no_windows = true,
+      .no_documents = true},
      {.name = "zigzag",
       .strategy = "zigzag-ring",
       .source = readme,
       .unit = 2,
+      .no_windows = true,
       .no_documents = true},
      {.name = "strip",
       .strategy = "striped-ring",
       .source = readme,
       .unit = 1,
+      .no_windows = true,
       .no_documents = true},
      {.name = "zigzag", .strategy = "ulysses", .source = readme, .unit = 2, .no_documents = true},
-     {.name = "hybrid", .strategy = "usp", .source = readme, .unit = 2, .no_documents = true}}};
+     {.name = "hybrid",
+      .strategy = "usp",
+      .source = readme,
+      .unit = 2,
+      .no_windows = true,
+      .no_documents = true}}};
+
+constexpr std::string_view extract =
+    "https://github.com/feifeibear/long-context-attention/blob/main/yunchang/comm/"
+    "extract_local.py";
+
+/// Its functions that deal tokens out put Ulysses inside, whatever use_ulysses_low says: without a
+/// mask that is as good.
+Cannot also(const SequencePlan& plan, const Problem& problem) {
+  const bool both = plan.ulysses > 1 && plan.ring > 1;
+  if (!both || problem.mask.kind == MaskKind::full || axes_of(plan).front() == Axis::ulysses) {
+    return {};
+  }
+  return {.rule = "order",
+          .what = "yunchang deals tokens out with ulysses inside, not ring, where there is a mask",
+          .source = std::string(extract)};
+}
 
 std::string_view ring_of(Layout layout) {
   switch (layout) {
@@ -94,6 +122,7 @@ extern const Framework entry{
     .heads = {.values = strict_heads, .source = readme},
     .half_attention = flash_attention,
     .places_ranks = true,
+    .also = also,
     .emit = emit,
 };
 

@@ -200,3 +200,24 @@ TEST_CASE("MaxText's axis of experts is one of data ranks") {
   plan = {.attention = ring_of(2), .data = 8, .expert = 4, .zero = 3};
   CHECK(asked.rules(plan) == Rules{"expert"});
 }
+
+TEST_CASE("Megatron's FSDP has no stages, its experts no fp16") {
+  const auto name = GENERATE("megatron", "megatron-bridge");
+  const Asked dense(name, "llama-3.1-8b", 32768);
+  StepPlan plan{.attention = alone, .tensor = 2, .data = 2, .pipeline = 2, .zero = 3};
+  CHECK(dense.rules(plan) == Rules{"zero"});
+  plan.zero = 1;
+  CHECK(dense.rules(plan).empty());
+  Asked experts(name, "mixtral-8x7b", 32768);
+  plan = {.attention = alone, .data = 8, .expert = 8, .zero = 1};
+  CHECK(experts.rules(plan).empty());
+  experts.request.problem.dtype = DType::fp16;
+  CHECK(experts.rules(plan) == Rules{"dtype"});
+}
+
+TEST_CASE("servers of images and videos start on one node") {
+  const auto name = GENERATE("vllm-omni", "sglang-diffusion");
+  const StepPlan plan{.attention = {.strategy = "ulysses", .ulysses = 8}};
+  CHECK(Asked(name, "wan2.1-t2v-14b", 75600).rules(plan).empty());
+  CHECK(Asked(name, "wan2.1-t2v-14b", 75600, 2).rules(plan) == Rules{"nodes"});
+}

@@ -140,7 +140,7 @@ TEST_CASE("every framework writes a legal plan, or says why it cannot run it") {
       }
     }
     INFO(f->name);
-    CHECK(written > 0);
+    CHECK((written > 0 || (nodes > 1 && !f->one_node.empty())));
   }
 }
 
