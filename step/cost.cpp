@@ -58,17 +58,13 @@ class StepClock {
     kinds_.reserve(layers.runs.size());
     for (std::size_t k = 0; k < layers.runs.size(); ++k) {
       kinds_.push_back(layer_cost(passes.kinds[k], weights.kinds[k], &attention[k]));
-      if (moves_activations(plan.offload)) {
-        const ActivationBytes bytes =
-            activation_bytes(layers.runs[k].ops, local_, plan.recompute, practice_);
-        const Bytes beside = kept_of(attention[k], layers.runs[k].ops, plan.recompute);
-        kinds_.back().moved = plan.offloaded * (bytes.kept + beside.as_double()) / host_rate_;
-      }
+      kinds_.back().moved = on_bus(layers.runs[k].ops, attention[k]);
     }
     first_ = layer_cost(passes.first, weights.first, nullptr);
     last_ = layer_cost(passes.last, weights.last, nullptr);
     if (layers.predictions > 0) {
       predict_ = layer_cost(passes.predict, weights.predict, &attention[layers.predict_kind]);
+      predict_.moved = on_bus(layers.predict, attention[layers.predict_kind]);
     }
     line_up(layers);
   }
@@ -241,6 +237,16 @@ class StepClock {
   }
   [[nodiscard]] double on_host(double numbers, Seconds each) const {
     return time_on_host(*request_.cluster, plan_.world(), numbers, each).count();
+  }
+
+  /// In which what such a layer keeps goes to the host, if it does.
+  [[nodiscard]] double on_bus(const TensorOps& ops, const AttentionCost& attention) const {
+    if (!moves_activations(plan_.offload)) {
+      return 0;
+    }
+    const ActivationBytes bytes = activation_bytes(ops, local_, plan_.recompute, practice_);
+    const Bytes beside = kept_of(attention, ops, plan_.recompute);
+    return plan_.offloaded * (bytes.kept + beside.as_double()) / host_rate_;
   }
 
   /// FSDP: weights come and go layer by layer in every micro-batch.

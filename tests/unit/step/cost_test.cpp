@@ -492,7 +492,11 @@ TEST_CASE("what goes to the host takes the bus, and what is updated there its CP
   CHECK(tiny.cost(plan).parts[StepPart::launch] == Approx(all / 2).epsilon(0.01));
   plan.offloaded = 1;
   tiny.attention[0].kept = Bytes(1'000'000'000'000);  // goes, too
-  CHECK(tiny.cost(plan).parts[StepPart::launch] > 10 * all);
+  const double with_weights = tiny.cost(plan).parts[StepPart::launch];
+  CHECK(with_weights > 10 * all);
+  tiny.model.predict_layers = 2;  // as many as there are layers
+  CHECK(tiny.cost(plan).parts[StepPart::launch] == Approx(2 * with_weights).epsilon(0.05));
+  tiny.model.predict_layers = 0;
   plan = {.data = 8, .zero = 1, .offload = Offload::optimizer};
   tiny.practice.host_update.value = Seconds(1);
   // 169 weights a rank, and 8 ranks share their node's CPUs.
