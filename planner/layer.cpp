@@ -114,6 +114,11 @@ LayerQuestion step_question(const Request& request, const StepPlan& plan) {
     question.notes.emplace_back(
         "the schedule leaves out the layers that predict further tokens, which plans count");
   }
+  if (plan.format != GemmFormat::plain) {
+    question.notes.push_back(
+        fmt::format("the schedule multiplies in {}: --gemm-format {} is left out",
+                    to_string(request.problem.dtype), to_string(plan.format)));
+  }
   if (!question.graph.graph.routing.empty()) {
     question.notes.emplace_back("every expert gets as many tokens: imbalance is left out");
   }
