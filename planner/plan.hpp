@@ -99,7 +99,7 @@ struct AttentionTraits {
   bool chunks = false;   // layers that see a chunk only, of which a sequence has several
   bool linear = false;   // layers of linear attention besides, which carry a state
   bool picks = false;    // an indexer picks each query's keys, among all
-  bool shapes = false;   // layers whose heads are others
+  bool shapes = false;   // layers whose heads are of another width
 };
 
 /// Of a call in a step: attention of layers of another kind, which the same plan splits.

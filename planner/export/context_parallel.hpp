@@ -23,6 +23,7 @@ inline constexpr std::array plain_and_interleaved{"1f1b"sv, "interleaved"sv};
 // Dispatchers of experts that a framework has without further packages.
 inline constexpr std::array both_dispatchers{Dispatcher::all_to_all, Dispatcher::all_gather};
 inline constexpr std::array all_gather_only{Dispatcher::all_gather};
+inline constexpr std::array all_to_all_only{Dispatcher::all_to_all};
 
 inline constexpr std::string_view transformer_engine_source =
     "https://github.com/NVIDIA/TransformerEngine/blob/main/transformer_engine/pytorch/attention/"

@@ -3,6 +3,7 @@
 // Its Ulysses and USP run on TPUs alone.
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/text.hpp"
+#include "planner/framework_step.hpp"
 
 #include <array>
 #include <cmath>
@@ -14,7 +15,6 @@ namespace {
 constexpr std::string_view base =
     "https://github.com/AI-Hypercomputer/maxtext/blob/main/src/maxtext/configs/base.yml";
 constexpr std::array stages{0, 1, 3};
-constexpr std::array by_all_to_all{Dispatcher::all_to_all};
 constexpr std::array<Way, 4> ways{
     {{.name = "all_gather",
       .strategy = "all-gather",
@@ -37,19 +37,20 @@ Cannot also_step(const Request& request, const StepPlan& plan) {
   if (request.model->experts.count == 0) {
     return {};
   }
-  const auto cannot = [](std::string what) {
-    return Cannot{.rule = "expert", .what = std::move(what), .source = std::string(base)};
-  };
   if (plan.expert_tensor != plan.tensor) {
-    return cannot(fmt::format("maxtext cuts each expert over the {} tensor ranks, not over {}",
-                              plan.tensor, plan.expert_tensor));
+    return because("expert",
+                   fmt::format("maxtext cuts each expert over the {} tensor ranks, not over {}",
+                               plan.tensor, plan.expert_tensor),
+                   base);
   }
   if (plan.expert > 1 && (plan.sequence() > 1 || plan.data % plan.expert != 0 || plan.zero != 3)) {
-    return cannot(
+    return because(
+        "expert",
         fmt::format("maxtext deals experts out over data ranks, here {}, that all weights are cut "
                     "over (ZeRO 3), and plans over ranks of a sequence first: not EP {} over {} "
                     "sequence ranks with ZeRO {}",
-                    plan.data, plan.expert, plan.sequence(), plan.zero));
+                    plan.data, plan.expert, plan.sequence(), plan.zero),
+        base);
   }
   return {};
 }
@@ -199,7 +200,7 @@ extern const Framework entry{
              .layers = DealtLayers::even_stages,
              .expert_ranks = ExpertRanks::whole_groups,
              .expert_source = base,
-             .dispatchers = by_all_to_all},
+             .dispatchers = all_to_all_only},
     .models = ModelKind::llm,
     .even_nodes = base,  // slices are alike
     .also_step = also_step,

@@ -1,5 +1,7 @@
 #include "planner/export/megatron_flags.hpp"
 
+#include "planner/framework_step.hpp"
+
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -113,16 +115,16 @@ Cannot megatron_step(const Request& request, const StepPlan& plan) {
       "https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/core/distributed/fsdp/"
       "mcore_fsdp_adapter.py";
   if (plan.zero >= 2 && plan.pipeline > 1) {
-    return {.rule = "zero",
-            .what = fmt::format("megatron's FSDP (ZeRO {}) makes its groups of tensor, context and "
-                                "data ranks alone: no pipeline of {} beside it",
-                                plan.zero, plan.pipeline),
-            .source = std::string(fsdp)};
+    return because("zero",
+                   fmt::format("megatron's FSDP (ZeRO {}) makes its groups of tensor, context and "
+                               "data ranks alone: no pipeline of {} beside it",
+                               plan.zero, plan.pipeline),
+                   fsdp);
   }
   if (request.model->experts.count > 0 && request.problem.dtype == DType::fp16) {
-    return {.rule = "dtype",
-            .what = "megatron has grouped GEMMs and expert parallelism in bf16, not in fp16",
-            .source = std::string(megatron_arguments)};
+    return because("dtype",
+                   "megatron has grouped GEMMs and expert parallelism in bf16, not in fp16",
+                   megatron_arguments);
   }
   return {};
 }

@@ -4,6 +4,7 @@
 // --ep-size ways whole, the rest each of them.
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/text.hpp"
+#include "planner/framework_step.hpp"
 
 namespace spp::frameworks::sglang {
 namespace {
@@ -45,36 +46,34 @@ bool splits_latents(const Model& model, int sequence) {
 /// package of its own.
 Cannot also_step(const Request& request, const StepPlan& plan) {
   const Model& model = *request.model;
-  const auto cannot = [](std::string_view rule, std::string what, std::string_view source) {
-    return Cannot{
-        .rule = std::string(rule), .what = std::move(what), .source = std::string(source)};
-  };
   const bool by_all_to_all = plan.to_experts == Dispatcher::all_to_all;
   if (!splits_latents(model, plan.sequence())) {
     return plan.sends_to_experts() && by_all_to_all
-               ? cannot("dispatcher", "sglang has no all-to-all dispatcher of its own", server)
+               ? because("dispatcher", "sglang has no all-to-all dispatcher of its own", server)
                : Cannot{};
   }
   if (plan.tensor > 1) {
-    return cannot("tensor",
-                  fmt::format("sglang splits prompts of latent attention over all ranks, with none "
-                              "of {} for tensor parallelism",
-                              plan.tensor),
-                  latents);
+    return because(
+        "tensor",
+        fmt::format("sglang splits prompts of latent attention over all ranks, with none "
+                    "of {} for tensor parallelism",
+                    plan.tensor),
+        latents);
   }
   if (plan.micro_batch > 1) {
-    return cannot("batch",
-                  fmt::format("sglang splits one prompt of latent attention at a time, not {}",
-                              plan.micro_batch),
-                  latents);
+    return because("batch",
+                   fmt::format("sglang splits one prompt of latent attention at a time, not {}",
+                               plan.micro_batch),
+                   latents);
   }
   if (model.experts.count > 0 && (plan.expert != plan.sequence() || !by_all_to_all)) {
-    return cannot("expert",
-                  fmt::format("sglang, which splits prompts of latent attention over {} ranks, has "
-                              "whole experts on each and sends to them by DeepEP: --ep {} "
-                              "--dispatcher all-to-all",
-                              plan.sequence(), plan.sequence()),
-                  latents);
+    return because(
+        "expert",
+        fmt::format("sglang, which splits prompts of latent attention over {} ranks, has "
+                    "whole experts on each and sends to them by DeepEP: --ep {} "
+                    "--dispatcher all-to-all",
+                    plan.sequence(), plan.sequence()),
+        latents);
   }
   return {};
 }

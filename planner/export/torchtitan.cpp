@@ -17,7 +17,6 @@ constexpr std::string_view parallel_dims =
 /// maybe_enable_amp(): else mixed precision is off.
 constexpr std::string_view precision =
     "https://github.com/pytorch/torchtitan/blob/main/torchtitan/distributed/utils.py";
-constexpr std::array by_all_to_all{Dispatcher::all_to_all};
 constexpr std::array stages{2, 3};
 constexpr std::array orders{"1f1b"sv, "interleaved"sv, "gpipe"sv};
 constexpr std::array<Way, 4> ways{{torch_ways[0],
@@ -132,7 +131,7 @@ extern const Framework entry{
              .orders = orders,
              .expert_ranks = ExpertRanks::whole_groups,
              .expert_source = parallel_dims,
-             .dispatchers = by_all_to_all,
+             .dispatchers = all_to_all_only,
              .shard_copies = true,
              .cut_weights = precision},
     .models = ModelKind::llm,
