@@ -60,6 +60,14 @@ Cannot also_step(const Request& request, const StepPlan& plan) {
                     plan.tensor),
         latents);
   }
+  if (plan.data > 1) {
+    return because(
+        "data",
+        fmt::format("sglang splits prompts of latent attention over all ranks: replicas, "
+                    "here {}, would be parts of these",
+                    plan.data),
+        latents);
+  }
   if (plan.micro_batch > 1) {
     return because("batch",
                    fmt::format("sglang splits one prompt of latent attention at a time, not {}",
@@ -106,11 +114,13 @@ Snippet emit(const Launch& launch, const Way& way) {
     command.add("--attn-cp-size", launch.context());
     if (launch.model != nullptr && splits_latents(*launch.model, launch.context())) {
       command.add("--moe-dense-tp-size", 1);
+      snippet.notes.emplace_back("Experts want DeepEP, a package of its own.");
+    } else {
+      snippet.notes.push_back(fmt::format(
+          "Of the {} ranks of --tp-size, attention's heads are split over {}; the rest of "
+          "a layer over all, where the plan splits it over {} and its tokens over {}.",
+          launch.tp * launch.context(), launch.tp, launch.tp, launch.context()));
     }
-    snippet.notes.push_back(fmt::format(
-        "Of the {} ranks of --tp-size, attention's heads are split over {}; the rest of "
-        "a layer over all, where the plan splits it over {} and its tokens over {}.",
-        launch.tp * launch.context(), launch.tp, launch.tp, launch.context()));
     snippet.notes.emplace_back(
         "Which models take --enable-prefill-cp, and which of the two strategies, SGLang says when "
         "it starts.");

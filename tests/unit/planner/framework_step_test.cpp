@@ -144,6 +144,8 @@ TEST_CASE("SGLang splits prompts of latent attention over all ranks, with DeepEP
   CHECK(asked.rules(plan) == Rules{"expert"});
   plan = {.attention = gathered(4), .tensor = 2, .expert = 8};
   CHECK(asked.rules(plan) == Rules{"tensor"});
+  plan = {.attention = gathered(4), .data = 2, .expert = 4};
+  CHECK(asked.rules(plan) == Rules{"data"});
 
   // Others gather tokens by themselves, and have no all-to-all.
   const Asked grouped("sglang", "qwen3-30b-a3b", 65536);
