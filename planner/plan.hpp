@@ -181,7 +181,8 @@ struct Prediction {
   Seconds attention{};  // attention calls, communication and small kernels included
   Seconds compute{};    // kernels of the whole step
   Seconds exposed{}, hidden{};
-  SentBytes sent;             // by a rank
+  SentBytes sent;             // by a rank of `stage`
+  int stage = 0;              // of the pipeline, whose rank works longest
   double tflops_per_gpu = 0;  // under the request's convention
   double mfu = 0;
   double tokens_per_s = 0;            // of the job

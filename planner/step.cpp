@@ -512,7 +512,8 @@ Candidate StepEvaluator::candidate(const StepEvaluation& e) {
   p.exposed = Seconds(s[StepPart::cp] + s[StepPart::tp] + s[StepPart::ep] + s[StepPart::dp] +
                       s[StepPart::pp]);
   p.hidden = Seconds(e.cost.hidden);
-  p.sent = step_sent(common_, e.plan, padded_seq(e.plan), costs_of(e.plan), e.cost.slowest);
+  p.stage = e.cost.slowest;
+  p.sent = step_sent(common_, e.plan, padded_seq(e.plan), costs_of(e.plan), p.stage);
   p.by_stage = e.memory;
   p.memory = fullest(e.memory);
   p.fits = e.fits;

@@ -124,14 +124,18 @@ class Router {
         cluster_(*request.cluster),
         placement_(cluster_, plan_.world(), plan_.attention.rank_order),
         rank_at_(static_cast<std::size_t>(plan_.world())),
-        attention_(request, c) {
+        attention_(request, c),
+        stage_(c.predicted.stage) {
+    const int senders = senders_of(cluster_, plan_);
+    first_ = plan_.pipeline > 2 ? plan_.world() / 2 / senders * senders : 0;
+    end_ = std::min(first_ + senders, plan_.world());
     for (int rank = 0; rank < plan_.world(); ++rank) {
       rank_at_[static_cast<std::size_t>(placement_.gpu(Rank(rank)))] = rank;
     }
   }
 
   Traffic run() {
-    for (int gpu = 0; gpu < senders(); ++gpu) {
+    for (int gpu = first_; gpu < end_; ++gpu) {
       for (std::size_t i = 0; i < step_axes; ++i) {
         const auto axis = static_cast<StepAxis>(i);
         if (axis == StepAxis::stages) {
@@ -147,8 +151,6 @@ class Router {
 
  private:
   using ByAxis = std::array<double, step_axes>;
-
-  [[nodiscard]] int senders() const { return senders_of(cluster_, plan_); }
 
   void add(StepAxis axis, int from, int to, double bytes) {
     if (bytes == 0) {
@@ -183,15 +185,37 @@ class Router {
     }
   }
 
-  /// To the next stage; what the last one sends goes back as far.
+  /// Activations to the next stage, gradients to the one before; the first and the last one sum
+  /// what they both have of a table.
   void add_messages(int gpu) {
-    const int next = gpu + plan_.stage_ranks();
-    for (const Bytes sent : sent_.along(StepAxis::stages)) {
-      if (sent > Bytes(0)) {
-        add(StepAxis::stages, gpu, next < plan_.world() ? next : gpu - plan_.stage_ranks(),
-            sent.as_double());
-      }
+    const SentBytes::ByKind& sent = sent_.along(StepAxis::stages);
+    const int rank = rank_at_[static_cast<std::size_t>(gpu)];
+    const int stage = rank / plan_.stage_ranks();
+    const int last = plan_.pipeline - 1;
+    const auto send = [&](int to_stage, double bytes) {
+      const int to = rank + (to_stage - stage) * plan_.stage_ranks();
+      add(StepAxis::stages, gpu, placement_.gpu(Rank(to)), bytes);
+    };
+    const auto [activations, gradients] = messages_of(stage);
+    const double messages = sent[static_cast<std::size_t>(CommKind::send_recv)].as_double();
+    const double one = all_messages() > 0 ? messages / all_messages() : 0;
+    send((stage + 1) % plan_.pipeline, activations * one);
+    send((stage + last) % plan_.pipeline, gradients * one);
+    if (stage == 0 || stage == last) {
+      send(last - stage, sent[static_cast<std::size_t>(CommKind::all_reduce)].as_double());
     }
+  }
+  /// Of a micro-batch: with activations, and with gradients.
+  [[nodiscard]] std::pair<double, double> messages_of(int stage) const {
+    const int chunks = plan_.virtual_stages;
+    const bool prefill = request_.phase == StepPhase::prefill;
+    return {chunks - (stage == plan_.pipeline - 1 ? 1 : 0),
+            prefill ? 0 : chunks - (stage == 0 ? 1 : 0)};
+  }
+  /// That the prediction counts; of a prefill every stage's alike.
+  [[nodiscard]] double all_messages() const {
+    const auto [activations, gradients] = messages_of(stage_);
+    return request_.phase == StepPhase::prefill ? plan_.virtual_stages : activations + gradients;
   }
 
   void add_attention() {
@@ -199,16 +223,16 @@ class Router {
       return;
     }
     std::map<std::pair<StepAxis, CommKind>, double> all;  // of one call, by all senders
-    for (int gpu = 0; gpu < senders(); ++gpu) {
+    for (int gpu = first_; gpu < end_; ++gpu) {
       for (const AttentionFlow& flow : attention_.from(place_in_call(gpu))) {
         all[{flow.axis, flow.kind}] += flow.bytes;
       }
     }
-    for (int gpu = 0; gpu < senders(); ++gpu) {
+    for (int gpu = first_; gpu < end_; ++gpu) {
       const int place = place_in_call(gpu);
       for (const AttentionFlow& flow : attention_.from(place)) {
         const Bytes sent = sent_.along(flow.axis)[static_cast<std::size_t>(flow.kind)];
-        const double share = senders() * flow.bytes / all.at({flow.axis, flow.kind});
+        const double share = (end_ - first_) * flow.bytes / all.at({flow.axis, flow.kind});
         add(flow.axis, gpu, gpu + (attention_.gpu(flow.to) - place) * plan_.tensor,
             share * sent.as_double());
       }
@@ -310,6 +334,8 @@ class Router {
   sim::Placement placement_;
   std::vector<int> rank_at_;  // by GPU
   AttentionFlows attention_;
+  int stage_;                         // whose rank sends `sent_`
+  int first_ = 0, end_ = 0;           // GPUs whose links are looked at
   std::map<std::size_t, ByAxis> on_;  // bytes over each link out, by its index
 };
 

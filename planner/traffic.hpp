@@ -4,9 +4,10 @@
 //
 // Looked at are the links out of the first node, under an oversubscribed leaf those out of its
 // nodes, with every rank on them sending what the prediction's rank sends: nodes are alike, and
-// links into a node carry what links out of it do. Ranks that send unequally along an axis
-// (attention's, where a schedule is uneven) keep their proportions. A layer whose mask is its own
-// is taken to divide its bytes over peers as the request's mask does.
+// links into a node carry what links out of it do. Only stages of a pipeline are not: its ends have
+// one neighbour, so the node in its middle is looked at, where messages go both ways. Ranks that
+// send unequally along an axis (attention's, where a schedule is uneven) keep their proportions. A
+// layer whose mask is its own is taken to divide its bytes over peers as the request's mask does.
 #pragma once
 
 #include "planner/plan.hpp"

@@ -323,6 +323,9 @@ class StepClock {
     for (int stage = 0; stage < plan_.pipeline; ++stage) {
       times.messages.push_back(message_time(stage) + practice_.host_message.value.count());
       times.across.push_back(links_.crosses_nodes(stage));
+      if (plan_.pipeline > 1) {
+        times.cards.push_back(links_.card(stage));
+      }
     }
     for (std::size_t s = 0; s < stages_.size(); ++s) {
       const double backward = backward_[s].total();

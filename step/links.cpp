@@ -141,6 +141,11 @@ bool StepLinks::crosses_nodes(int stage) const {
                            stage, (stage + 1) % stages) == sim::Scope::inter;
 }
 
+int StepLinks::card(int stage) const {
+  const sim::Cluster& cluster = axes_[index(StepAxis::stages)].view->cluster;
+  return cluster.machine().inter ? stage / cluster.gpus_per_nic() : stage;
+}
+
 int StepLinks::nodes(StepAxis axis) const {
   return size(axis) > 1 ? axes_[index(axis)].view->cluster.nodes() : 1;
 }

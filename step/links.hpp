@@ -53,6 +53,8 @@ class StepLinks {
   /// A message from a stage to the next one, or back; of the last one to the first.
   [[nodiscard]] Seconds message(Bytes bytes, int stage) const;
   [[nodiscard]] bool crosses_nodes(int stage) const;
+  /// Through which a stage, of several, sends to other nodes: stages with the same one share it.
+  [[nodiscard]] int card(int stage) const;
   /// Bytes that a rank sends to others in it.
   [[nodiscard]] Bytes sent(StepAxis axis, CommKind kind, Bytes tensor) const;
   /// That the axis' group lies on.

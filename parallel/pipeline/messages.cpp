@@ -9,12 +9,6 @@
 namespace spp {
 namespace {
 
-/// Who waits for it.
-int receiver_of(const PipelineShape& shape, const StageOp& op, int rank) {
-  const int next = op.work == StageWork::forward ? rank + 1 : rank - 1;
-  return (next + shape.stages) % shape.stages;
-}
-
 struct TimedStep {
   double time = 0;   // when work begins, or a message is there
   bool work = true;  // messages come first

@@ -64,10 +64,13 @@ class Walker {
         done_(shape),
         arrived_(shape),
         known_orders_(orders_of(pipeline, shape)),
-        orders_(*known_orders_) {
+        orders_(*known_orders_),
+        meets_others_(times.share_cards()) {
     next_.assign(orders_.size(), 0);
     free_.assign(orders_.size(), 0);
-    sent_.assign(orders_.size(), {0, 0});
+    const int cards = times_.cards.empty() ? shape_.stages : std::ranges::max(times_.cards) + 1;
+    out_.assign(static_cast<std::size_t>(shape_.stages + cards), 0);
+    in_.assign(static_cast<std::size_t>(shape_.stages + cards), 0);
     result_.ranks.resize(orders_.size());
     for (std::size_t r = 0; r < orders_.size(); ++r) {
       result_.ranks[r].ops.reserve(orders_[r].size());
@@ -75,15 +78,10 @@ class Walker {
   }
 
   PipelineWalk run() {
-    bool moved = true;
-    while (moved) {  // down with the forwards, up with the gradients
-      moved = false;
-      for (int r = 0; r < shape_.stages; ++r) {
-        moved |= advance(r);
-      }
-      for (int r = shape_.stages - 1; r-- > 0;) {
-        moved |= advance(r);
-      }
+    if (meets_others_) {
+      in_time();
+    } else {
+      rank_by_rank();
     }
     for (int r = 0; r < shape_.stages && result_.stuck.empty(); ++r) {
       const auto i = static_cast<std::size_t>(r);
@@ -98,6 +96,60 @@ class Walker {
 
  private:
   using Part = Times::Part;
+
+  /// Each rank as far as it comes: when others send does not matter to it.
+  void rank_by_rank() {
+    bool moved = true;
+    while (moved) {  // down with the forwards, up with the gradients
+      moved = false;
+      for (int r = 0; r < shape_.stages; ++r) {
+        moved |= advance(r);
+      }
+      for (int r = shape_.stages - 1; r-- > 0;) {
+        moved |= advance(r);
+      }
+    }
+  }
+
+  /// Ops in the order in which they end, which is that of their messages: what an op makes possible
+  /// ends behind it.
+  void in_time() {
+    std::vector<double> ends(orders_.size());  // of each rank's next op
+    const auto look_at = [&](int rank) { ends[static_cast<std::size_t>(rank)] = next_end(rank); };
+    for (int r = 0; r < shape_.stages; ++r) {
+      look_at(r);
+    }
+    while (true) {
+      int rank = 0;
+      for (int r = 1; r < shape_.stages; ++r) {
+        // Of those that end at once the first one, whatever sums are rounded to.
+        constexpr double at_once = 1 - 1e-10;
+        if (ends[static_cast<std::size_t>(r)] < at_once * ends[static_cast<std::size_t>(rank)]) {
+          rank = r;
+        }
+      }
+      if (!advance_once(rank)) {
+        return;
+      }
+      look_at(rank);
+      look_at((rank + 1) % shape_.stages);
+      look_at((rank + shape_.stages - 1) % shape_.stages);
+    }
+  }
+
+  /// Of a rank's next op; `never` if it has none, or waits for others.
+  double next_end(int rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    if (next_[r] == orders_[r].size()) {
+      return never;
+    }
+    const StageOp& op = orders_[r][next_[r]];
+    return std::max(ready(op, rank), free_[r]) + takes(op, rank);
+  }
+  [[nodiscard]] double takes(const StageOp& op, int rank) const {
+    const int stage = shape_.virtual_stage(rank, op.chunk);
+    return times_.stages[static_cast<std::size_t>(stage)].of(op.work);
+  }
 
   /// When what the op needs is there; `never` if it is not yet known.
   double ready(const StageOp& op, int rank) {
@@ -124,13 +176,17 @@ class Walker {
       return end;
     }
     const double message = times_.message_of(shape_, op, rank);
-    if (!times_.overlap) {
-      return end + message;
-    }
-    double& sent = sent_[static_cast<std::size_t>(rank)].at(
-        times_.crosses(shape_, op, rank) ? std::size_t{1} : std::size_t{0});
-    sent = std::max(sent, end) + message;
-    return sent;
+    const bool across = times_.crosses(shape_, op, rank);
+    double& out = out_[port_of(rank, across)];
+    double& in = in_[port_of(receiver_of(shape_, op, rank), across)];
+    out = std::max(out, end) + message;
+    in = meets_others_ ? std::max(out, in + message) : out;  // passed on while it comes in
+    return in;
+  }
+  /// Inside its node each rank has its own.
+  [[nodiscard]] std::size_t port_of(int rank, bool across) const {
+    const int card = times_.cards.empty() ? rank : times_.cards[static_cast<std::size_t>(rank)];
+    return static_cast<std::size_t>(across ? shape_.stages + card : rank);
   }
 
   std::string missing(const StageOp& op, int rank) {
@@ -148,39 +204,44 @@ class Walker {
 
   /// As far as a rank comes; whether it came any further.
   bool advance(int rank) {
-    const auto r = static_cast<std::size_t>(rank);
-    const std::vector<StageOp>& order = orders_[r];
-    PipelineRank& result = result_.ranks[r];
-    const std::size_t first = next_[r];
-    std::size_t next = first;
-    double free = free_[r];
-    for (; next < order.size(); ++next) {
-      const StageOp& op = order[next];
-      const double from = ready(op, rank);
-      if (from == never) {
-        break;
-      }
-      const int stage = shape_.virtual_stage(rank, op.chunk);
-      const double takes = times_.stages[static_cast<std::size_t>(stage)].of(op.work);
-      const double begin = std::max(from, free);
-      free = begin + takes;
-      const double arrives = arrival(op, rank, free);
-      result.ops.push_back({.op = op, .begin = begin, .end = free, .arrives = arrives});
-      result.busy += takes;
-      if (op.work != StageWork::weight_gradient) {
-        const Part part = op.work == StageWork::forward ? Part::forward : Part::input_gradient;
-        done_.at(part, stage, op.micro_batch) = free;
-        arrived_.at(part, stage, op.micro_batch) = arrives;
-      }
-      if (!times_.overlap && sends(shape_, op, rank)) {
-        const double message = times_.message_of(shape_, op, rank);
-        free += message;
-        result.sending += message;
-      }
+    bool moved = false;
+    while (advance_once(rank)) {
+      moved = true;
     }
-    next_[r] = next;
-    free_[r] = free;
-    return next > first;
+    return moved;
+  }
+
+  /// Whether a rank's next op could be run.
+  bool advance_once(int rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    if (next_[r] == orders_[r].size()) {
+      return false;
+    }
+    const StageOp& op = orders_[r][next_[r]];
+    const double from = ready(op, rank);
+    if (from == never) {
+      return false;
+    }
+    PipelineRank& result = result_.ranks[r];
+    const int stage = shape_.virtual_stage(rank, op.chunk);
+    const double work = takes(op, rank);
+    const double begin = std::max(from, free_[r]);
+    const double end = begin + work;
+    const double arrives = arrival(op, rank, end);
+    result.ops.push_back({.op = op, .begin = begin, .end = end, .arrives = arrives});
+    result.busy += work;
+    if (op.work != StageWork::weight_gradient) {
+      const Part part = op.work == StageWork::forward ? Part::forward : Part::input_gradient;
+      done_.at(part, stage, op.micro_batch) = end;
+      arrived_.at(part, stage, op.micro_batch) = arrives;
+    }
+    free_[r] = end;
+    if (!times_.overlap && sends(shape_, op, rank)) {
+      free_[r] = arrives;
+      result.sending += arrives - end;
+    }
+    ++next_[r];
+    return true;
   }
 
   const PipelineShape& shape_;
@@ -190,7 +251,8 @@ class Walker {
   const Orders& orders_;
   std::vector<std::size_t> next_;
   std::vector<double> free_;
-  std::vector<std::array<double, 2>> sent_;  // by rank: its last message inside, and between nodes
+  bool meets_others_;             // what a rank sends, on the cards that it shares with them
+  std::vector<double> out_, in_;  // by port: when its last message has left, or come
   PipelineWalk result_;
 };
 
@@ -201,16 +263,20 @@ std::size_t last_forward(const PipelineRank& rank) {
   return i;
 }
 
+/// Of p micro-batches.
+std::size_t ops_of_period(const PipelineRank& rank, const PipelineShape& shape) {
+  return rank.ops.size() / static_cast<std::size_t>(shape.micro_batches) *
+         static_cast<std::size_t>(shape.stages);
+}
+
 /// How much later each rank does what it repeats for the next p micro-batches: if the last two
 /// times before its last forward are those before, later by as much on all ranks. What follows then
 /// is as much later for every time that is put in between, as no op waits for one further back.
 std::optional<double> period_of(const PipelineWalk& walked, const PipelineShape& shape) {
-  const auto micro_batches = static_cast<std::size_t>(shape.micro_batches);
   const double rounding = 1e-12 * walked.end();
   std::optional<double> period;
   for (const PipelineRank& rank : walked.ranks) {
-    const std::size_t ops =
-        rank.ops.size() / micro_batches * static_cast<std::size_t>(shape.stages);
+    const std::size_t ops = ops_of_period(rank, shape);
     const std::size_t last = last_forward(rank);
     if (last + 1 < 3 * ops) {
       return std::nullopt;
@@ -282,6 +348,13 @@ double PipelineTimes::message_of(const PipelineShape& shape, const StageOp& op, 
   return messages[link_of(shape, op, rank)];
 }
 
+bool PipelineTimes::share_cards() const {
+  std::vector<int> sorted = cards;
+  std::ranges::sort(sorted);
+  return std::ranges::find(across, true) != across.end() &&
+         std::ranges::adjacent_find(sorted) != sorted.end();
+}
+
 bool PipelineTimes::crosses(const PipelineShape& shape, const StageOp& op, int rank) const {
   return !across.empty() && across[link_of(shape, op, rank)];
 }
@@ -291,6 +364,11 @@ bool sends(const PipelineShape& shape, const StageOp& op, int rank) {
   return shape.stages > 1 && (op.work == StageWork::forward ? stage + 1 < shape.virtual_stages()
                               : op.work == StageWork::weight_gradient ? false
                                                                       : stage > 0);
+}
+
+int receiver_of(const PipelineShape& shape, const StageOp& op, int rank) {
+  const int next = op.work == StageWork::forward ? rank + 1 : rank - 1;
+  return (next + shape.stages) % shape.stages;
 }
 
 PipelineWalk walk(const Pipeline& pipeline, const PipelineShape& shape,
@@ -318,11 +396,14 @@ PipelineWalk walk_ends(const Pipeline& pipeline, const PipelineShape& shape,
   const double later = skipped * *period;
   for (int r = 0; r < shape.stages; ++r) {
     PipelineRank& rank = walked.ranks[static_cast<std::size_t>(r)];
-    const double more = static_cast<double>(shape.micro_batches) / shorter.micro_batches;
-    rank.busy *= more;
-    rank.sending *= more;
-    rank.ops.erase(rank.ops.begin(),
-                   rank.ops.begin() + static_cast<std::ptrdiff_t>(last_forward(rank)));
+    const std::size_t last = last_forward(rank);
+    const std::size_t ops = ops_of_period(rank, shorter);
+    for (std::size_t i = last + 1 - ops; i <= last; ++i) {
+      const StageInterval& again = rank.ops[i];
+      rank.busy += skipped * (again.end - again.begin);
+      rank.sending += times.overlap ? 0 : skipped * (again.arrives - again.end);
+    }
+    rank.ops.erase(rank.ops.begin(), rank.ops.begin() + static_cast<std::ptrdiff_t>(last));
     for (StageInterval& interval : rank.ops) {
       interval.op.micro_batch += skipped * shape.stages;
       interval.begin += later;

@@ -3,7 +3,9 @@
 //
 // An op starts when its rank is free and what it needs is there: the forward of the virtual stage
 // before, the gradient of the one behind, each a message later; its own forward; a weight gradient
-// its input gradient. Where messages do not overlap, the sender is busy while it sends.
+// its input gradient. Messages that a rank sends by the same links do so one after the other; where
+// ranks share network cards, all that go out by one, or come in. Where messages do not overlap, the
+// sender is busy while it sends.
 #pragma once
 
 #include "parallel/pipeline/pipeline.hpp"
@@ -33,9 +35,12 @@ struct PipelineTimes {
   /// Which of them go from node to node; none: no message does. Those of a rank that do pass its
   /// network cards one after the other, as do those that do not its links inside the node.
   std::vector<bool> across = {};
+  /// By rank: which network card they pass there, some the same one; none: each has its own.
+  std::vector<int> cards = {};
   /// Of the message that such an op sends.
   [[nodiscard]] double message_of(const PipelineShape& shape, const StageOp& op, int rank) const;
   [[nodiscard]] bool crosses(const PipelineShape& shape, const StageOp& op, int rank) const;
+  [[nodiscard]] bool share_cards() const;
 };
 
 struct StageInterval {
@@ -67,6 +72,8 @@ PipelineWalk walk_ends(const Pipeline& pipeline, const PipelineShape& shape,
 
 /// Whether another rank waits for what the op gives.
 bool sends(const PipelineShape& shape, const StageOp& op, int rank);
+/// Who does.
+int receiver_of(const PipelineShape& shape, const StageOp& op, int rank);
 
 /// "" if every micro-batch passes every virtual stage exactly once in each direction, both halves
 /// of a cut backward included, and no rank waits for ever; else the counter-example, one line.

@@ -82,6 +82,24 @@ TEST_CASE("weights wait for links that attention takes, as long as they do op by
   }
 }
 
+TEST_CASE("stages whose messages share a node's network card cost what they take op by op") {
+  const sim::Cluster cluster = test::cluster_of("cloud-a100-ethernet", 4);
+  const StackSpec own = test::catalog().stack("sp-plan", "test");
+  Request request = test::step_request(cluster, "llama-3.1-8b", 8192);
+  request.run_by(own);
+  request.model->layers = 16;
+  request.memory = Bytes(720'000'000'000);
+  for (const auto& [order, chunks] : {std::pair{"zero-bubble", 1}, {"interleaved", 2}}) {
+    check_costed(request, {.attention = {.strategy = "ulysses"},
+                           .data = 4,
+                           .pipeline = 8,
+                           .virtual_stages = chunks,
+                           .order = order,
+                           .micro_batches = 32,
+                           .zero = 1});
+  }
+}
+
 TEST_CASE("shards with copies are costed as long as they take op by op") {
   const sim::Cluster cluster = test::cluster_of("dgx-h100", 4);
   Request request = test::step_request(cluster, "llama-3.1-8b", 16384);

@@ -150,6 +150,24 @@ TEST_CASE("messages of one rank that take the same links go one after the other"
   }
 }
 
+TEST_CASE("stages of a node that share a network card send one after the other, there and back") {
+  const PipelineShape shape{.stages = 6, .micro_batches = 120};
+  const Pipeline& order = pipelines::by_name("zero-bubble", "test");
+  PipelineTimes times = equal(shape, {.forward = 1, .input_gradient = 1, .weight_gradient = 1});
+  times.messages = {0.05, 2, 0.05, 2, 0.05, 2};
+  times.overlap = true;
+  times.across = {false, true, false, true, false, true};  // two stages a node
+  times.cards = {0, 1, 2, 3, 4, 5};
+  const double own = walk(order, shape, times).end();
+  times.cards = {0, 0, 1, 1, 2, 2};
+  const double shared = walk(order, shape, times).end();
+  // Through the card of the node in the middle go an activation and a gradient of each micro-batch.
+  CHECK(shared > 4 * 120);
+  CHECK(shared > 1.2 * own);
+  times.messages.assign(6, 0);
+  CHECK(walk(order, shape, times).end() < 3.2 * 120);
+}
+
 // Stages of any times: some ranks come into step soon, some late, some never.
 TEST_CASE("a walk that leaves out what repeats ends as the whole one, whatever stages take") {
   std::mt19937 random(7);  // NOLINT: the same every time
@@ -167,6 +185,7 @@ TEST_CASE("a walk that leaves out what repeats ends as the whole one, whatever s
       for (int r = 0; r < shape.stages; ++r) {
         times.messages.push_back(i % 3 * 0.17 + 0.05 * slower(random) + (i % 11 == 0 ? 2.5 : 0));
         times.across.push_back(i % 4 < 2);
+        times.cards.push_back(i % 8 < 4 ? r / 2 : r);
       }
       for (int s = 0; s < shape.virtual_stages(); ++s) {
         times.stages.push_back({.forward = 1 + 0.3 * slower(random),
