@@ -474,8 +474,9 @@ std::string step_bound_by(const StepEvaluation& e) {
     case StepPart::optimizer:
       return "the optimizer";
     case StepPart::launch:
-      return moves_optimizer(e.plan.offload) ? "the host, which adds gradients and issues kernels"
-                                             : "the host, which issues kernels";
+      return moves_activations(e.plan.offload) ? "the bus to the host, where activations wait"
+             : moves_optimizer(e.plan.offload) ? "the host, which adds gradients and issues kernels"
+                                               : "the host, which issues kernels";
     case StepPart::tp:
       return "transfers of tensor parallelism";
     case StepPart::ep:

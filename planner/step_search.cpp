@@ -128,14 +128,14 @@ class StepSearch {
     StepAttention& attention = trials_.attention();
     const StepPoint& point = points()[entry.point];
     const auto& leanest = attention.leaner_of(point);
-    if (!leanest) {
-      return;
+    if (leanest) {
+      push(entry_with(entry, *leanest));
     }
-    push(entry_with(entry, *leanest));
     // Where the fastest one does not do, one that needs a little more than the leanest may.
     if (is_short(entry.point) &&
-        trials_.fits_from(entry.point, *leanest) <
-            trials_.fits_from(entry.point, attention.choices_of(point).plans.front())) {
+        (!leanest ||
+         trials_.fits_from(entry.point, *leanest) <
+             trials_.fits_from(entry.point, attention.choices_of(point).plans.front()))) {
       for (const AttentionChoice& choice : attention.between_of(point)) {
         push(entry_with(entry, choice));
       }

@@ -223,8 +223,10 @@ class StepClock {
   }
 
   /// Gradients that lie with an offloaded optimizer: what each micro-batch gives is added there.
+  /// Under a pipeline they add up whole, on the GPU.
   [[nodiscard]] double added_on_host(std::size_t stage) const {
-    if (!moves_optimizer(plan_.offload) || plan_.zero < 2 || plan_.micro_batches == 1) {
+    if (!moves_optimizer(plan_.offload) || plan_.zero < 2 || plan_.pipeline > 1 ||
+        plan_.micro_batches == 1) {
       return 0;
     }
     HeldWeights weights;
@@ -479,9 +481,22 @@ class StepClock {
     cost_ = {.parts = work.parts, .hidden = work.hidden + own.beside, .slowest = slowest};
     cost_.parts[StepPart::dp] += own.exposed;
     cost_.parts[StepPart::gemm] += own.slowed;
-    cost_.parts[StepPart::pp] += rank.sending;
-    cost_.parts[StepPart::bubble] +=
-        std::max(0.0, ends_ - own.exposed - own.slowed - rank.busy - rank.sending);
+    const double waits = std::max(0.0, ends_ - own.exposed - own.slowed - rank.busy - rank.sending);
+    const double for_messages = std::min(waits, late_by_messages(walked));
+    cost_.parts[StepPart::pp] += rank.sending + for_messages;
+    cost_.parts[StepPart::bubble] += waits - for_messages;
+  }
+
+  /// By how much stages end later for messages that wait for each other on shared cards. Elsewhere
+  /// they are short, and what stages wait for is each other.
+  [[nodiscard]] double late_by_messages(const PipelineWalk& walked) {
+    PipelineTimes free = times();
+    if (!free.share_cards() || !free.overlap) {
+      return 0;
+    }
+    free.cards.clear();
+    std::ranges::fill(free.messages, 0.0);
+    return std::max(0.0, walked.end() - walk_ends(order_, shape_, free).end());
   }
 
   void record(int rank, const PipelineRank& walked) {

@@ -251,15 +251,19 @@ TEST_CASE("messages between stages under different leaves share the uplinks") {
 TEST_CASE("micro-batches add their gradients where an offloaded optimizer keeps them") {
   TinyStep tiny;
   tiny.practice.host_add.value = Seconds(1);
-  const auto launch = [&](int zero, std::int64_t micro_batches) {
-    const StepPlan plan{
-        .data = 4, .micro_batches = micro_batches, .zero = zero, .offload = Offload::optimizer};
+  const auto launch = [&](int zero, std::int64_t micro_batches, int stages = 1) {
+    const StepPlan plan{.data = 4,
+                        .pipeline = stages,
+                        .micro_batches = micro_batches,
+                        .zero = zero,
+                        .offload = Offload::optimizer};
     return tiny.cost(plan).parts[StepPart::launch];
   };
   // 1352 weights, a quarter on each of 4 ranks, whose node's CPUs add all of them.
   CHECK(launch(3, 3) == Approx(3 * 1352).epsilon(1e-3));
   CHECK(launch(3, 1) == Approx(0).margin(1e-3));
   CHECK(launch(1, 3) == Approx(0).margin(1e-3));  // on the GPU until the step's end
+  CHECK(launch(2, 3, 2) == Approx(0).margin(1e-3));
 }
 
 TEST_CASE("recomputation runs attention's forward again, unless its output is kept") {
