@@ -377,9 +377,15 @@ class StepClock {
     cost_.slowest = static_cast<int>(slowest - ranks.begin());
     cost_.parts[StepPart::bubble] +=
         std::max(0.0, through - slowest->total()) / plan_.virtual_stages;
+    double longest = 0;  // of a rank's messages of one prompt
     for (int s = 0; s + 1 < shape_.virtual_stages(); ++s) {
-      cost_.parts[StepPart::pp] += message_time(s % plan_.pipeline);
+      const double message = message_time(s % plan_.pipeline);
+      cost_.parts[StepPart::pp] += message;
+      longest = std::max(longest, plan_.virtual_stages * message);
     }
+    // Prompts behind the first one come no faster than messages pass.
+    cost_.parts[StepPart::pp] +=
+        real_of(plan_.micro_batches - 1) * std::max(0.0, longest - slowest->total());
     return cost_;
   }
 

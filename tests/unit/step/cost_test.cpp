@@ -407,6 +407,23 @@ TEST_CASE("a prefill is the forward alone") {
   CHECK(cost.parts[StepPart::optimizer] == 0);
 }
 
+TEST_CASE("prompts come through a pipeline no faster than their messages pass") {
+  TinyStep tiny;
+  tiny.request.kind = StepKind::prefill;
+  MachineSpec machine = tiny.machine;
+  machine.inter->rate_per_nic.value = Bandwidth(1000);
+  machine.inter->transport.most.reset();
+  const sim::Cluster cluster(machine, 2, 16);
+  tiny.request.cluster = &cluster;
+  const auto cost = [&](std::int64_t prompts) {
+    return tiny.cost({.data = 8, .pipeline = 2, .micro_batches = prompts});
+  };
+  const double message = cost(1).parts[StepPart::pp];
+  CHECK(cost(5).total() - cost(1).total() == Approx(4 * message).epsilon(1e-9));
+  tiny.attention[0].forward.kernels = Seconds(2 * message);  // hides them but for the first
+  CHECK(cost(5).parts[StepPart::pp] == Approx(message));
+}
+
 TEST_CASE("a stage of a prefill sends its own bytes, and its hidden states on to the next") {
   TinyStep tiny;
   tiny.request.kind = StepKind::prefill;
