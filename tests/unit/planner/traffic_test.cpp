@@ -184,13 +184,17 @@ TEST_CASE("of a pipeline the node in the middle is looked at, which sends both w
   request.problem.seq = 8192;
   request.memory = Bytes(2'000'000'000'000);
   request.step = {.pipeline = 8, .data = 4, .global_batch = 128, .zero = 1};
-  const Candidate c = evaluate(request, default_step(request)).candidate;
+  StepPlan plan = default_step(request);
+  plan.order = "zero-bubble";
+  const Candidate c = evaluate(request, plan).candidate;
   const Traffic traffic = lawful(request, c);
   // 32 micro-batches of 4 replicas, forward from the node's second stage, back from its first one.
   const double message = 8192 * 4096 * 2.0;
   CHECK(bytes_on(sim::LinkKind::nic_out, along(StepAxis::stages, traffic).links) ==
         Approx(2 * 4 * 32 * message));
   CHECK(traffic.links.front().name == "node 2 nic 0 out");
+  // Stages wait longer for that card than for each other.
+  CHECK(c.predicted.parts_s[StepPart::pp] > c.predicted.parts_s[StepPart::bubble]);
 }
 
 TEST_CASE("what waits for sums over copies on other nodes waits between nodes") {
