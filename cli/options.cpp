@@ -114,6 +114,11 @@ constexpr std::array table{
            "order of micro-batches: 1f1b, interleaved, gpipe, zero-bubble (default: 1f1b, or "
            "interleaved); plan: of several stages",
            degrees},
+    Option{
+        "prompts", "N",
+        "prompts that pass these stages at once, of the --batch of a prefill (plan: the fastest; "
+        "else as fit into 8,192 tokens)",
+        degrees},
     Option{"ep", "E", "expert parallel degree, within tp*U*R*dp", degrees},
     Option{
         "etp", "T",

@@ -86,10 +86,13 @@ void adopt_step(Arguments& arguments, const JsonView& plan, Sequences of) {
   }
   if (plan.find("micro_batch")) {
     set("batch", "micro_batch", batch_of(plan, of));
-    if (const std::int64_t times = degree_or(plan, "micro_batches");
-        times > 1 && of == Sequences::trained) {
+    const std::int64_t times = degree_or(plan, "micro_batches");
+    if (times > 1 && of == Sequences::trained) {
       set("global-batch", "micro_batches",
           degree_or(plan, "micro_batch") * times * degree_or(plan, "dp"));
+    }
+    if (of == Sequences::prompts && degree_or(plan, "pp") > 1) {
+      set("prompts", "micro_batch", degree_or(plan, "micro_batch"));
     }
   }
   const std::int64_t replicas = degree_or(plan, "ulysses") * degree_or(plan, "ring") *
@@ -273,7 +276,7 @@ void expect_known(const JsonView& request) {
       "denoising_steps,expert_imbalance,stack,topology,profile,gpu,gpus_per_node,intra,inter,nodes,"
       "gpus,memory_bytes,usable_memory_bytes,given,strategy,ulysses,ring,layout,"
       "order,heads_policy,rank_order,tp,dp,cfg,pp,ep,etp,dispatcher,virtual_stages,"
-      "pipeline,zero,zero_group,recompute,offload,gemm_format,framework,objective,top",
+      "pipeline,prompts,zero,zero_group,recompute,offload,gemm_format,framework,objective,top",
       ',');
   for (const Parameter* parameter : strategies::parameters()) {
     known.push_back(parameter->name);

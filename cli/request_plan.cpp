@@ -70,6 +70,7 @@ void Reader::step_degrees() {
   step.expert_tensor = count("etp", most_ranks);
   step.virtual_stages = count("virtual-stages", most_ranks);
   step.zero_group = count("zero-group", most_ranks);
+  step.prompts = count("prompts", most_ranks);
   if (const auto v = args_.find("pipeline")) {
     step.order = std::string(pipelines::by_name(*v, "--pipeline").name);
   }
@@ -135,6 +136,7 @@ void Reader::step_degrees() {
   resolve("dispatcher", step.to_experts ? Json(to_string(*step.to_experts)) : Json());
   resolve("virtual_stages", or_null(step.virtual_stages));
   resolve("pipeline", or_null(step.order));
+  resolve("prompts", or_null(step.prompts));
   resolve("zero", or_null(step.zero));
   resolve("zero_group", or_null(step.zero_group));
   resolve("recompute", step.recompute ? Json(to_string(*step.recompute)) : Json());
@@ -185,6 +187,19 @@ void Reader::check_idle() {
   refuse(!r.whole_step() && step.order.has_value(), "pipeline", whole);
   refuse(!r.whole_step() && step.zero_group.has_value(), "zero-group", whole);
   refuse(!r.whole_step() && step.to_experts.has_value(), "dispatcher", whole);
+  if (step.prompts) {
+    refuse(!r.whole_step() || train, "prompts", "of a prefill");
+    if (step.pipeline == 1) {
+      throw InputError("--prompts", "they pass the stages of a pipeline; --pp is 1");
+    }
+    const std::int64_t all = step.micro_batch.value_or(1);
+    const bool apart = r.model->kind == ModelKind::llm;
+    if (apart ? all % *step.prompts != 0 : all != *step.prompts) {
+      throw InputError("--prompts",
+                       fmt::format("{} at once, but {} {} (see --batch)", *step.prompts,
+                                   apart ? "they are to divide" : "such a model takes all", all));
+    }
+  }
   const int zero = step.zero.value_or(0);
   refuse(!train && zero > 0 && (!r.whole_step() || zero < 3), "zero",
          r.whole_step() ? "1 and 2 cut what only a train step has, 3 weights, too" : whole);

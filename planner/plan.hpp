@@ -72,6 +72,7 @@ struct StepChoices {
   std::optional<int> tensor, pipeline, data, expert, expert_tensor, virtual_stages;
   std::optional<std::string> order;  // of micro-batches
   std::optional<std::int64_t> micro_batch, global_batch;
+  std::optional<std::int64_t> prompts;   // of a prefill, that pass the stages of a pipeline at once
   std::optional<int> zero, zero_group;   // not given: the fastest that fits; over all replicas
   std::optional<Recompute> recompute;    // not given: the fastest that fits
   std::optional<Offload> offload;        // not given: nothing

@@ -128,11 +128,12 @@ std::vector<Dispatcher> dispatchers_of(const Request& request);
 const StepPractice& practice_of(const Request& request);
 
 /// Sequences of a micro-batch whose number is not searched. Prompts of language models that pass
-/// the stages of a pipeline: as many as divide the batch within the tokens that engines take at
-/// once (vLLM's max_num_batched_tokens, SGLang's chunked_prefill_size: 8,192 on GPUs of 80 GB), so
-/// that stages work side by side; else all.
+/// the stages of a pipeline: as many as are asked for, else as divide the batch within the tokens
+/// that engines take at once (vLLM's max_num_batched_tokens, SGLang's chunked_prefill_size: 8,192
+/// on GPUs of 80 GB), so that stages work side by side; else all.
 std::int64_t prompts_at_once(const Request& request, int pipeline);
-/// Sizes of which a search takes one: that, or fewer at once unless an engine's scheduler decides.
+/// Sizes of which a search takes one: that, or fewer at once unless they are asked for, or an
+/// engine's scheduler decides.
 std::vector<std::int64_t> prompts_at_once_to_try(const Request& request, int pipeline);
 
 /// Ranks of the groups of a step's axis, of all GPUs: "tp", "dp", "cfg", "pp", "ep"; none if its

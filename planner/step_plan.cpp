@@ -27,6 +27,9 @@ std::int64_t prompts_at_once(const Request& request, int pipeline) {
   if (!prompts_pass_stages(request, pipeline)) {
     return all;
   }
+  if (request.step.prompts) {
+    return *request.step.prompts;
+  }
   constexpr std::int64_t budget = 8192;  // tokens
   std::int64_t prompts = std::clamp<std::int64_t>(budget / request.problem.seq, 1, all);
   while (all % prompts != 0) {
@@ -52,7 +55,8 @@ std::vector<std::int64_t> prompts_at_once_to_try(const Request& request, int pip
   const std::int64_t most = prompts_at_once(request, pipeline);
   const std::int64_t all = request.step.micro_batch.value_or(1);
   std::vector<std::int64_t> sizes{most};
-  const bool may = prompts_pass_stages(request, pipeline) && runs(request) == nullptr;
+  const bool may =
+      prompts_pass_stages(request, pipeline) && runs(request) == nullptr && !request.step.prompts;
   for (std::int64_t fewer = most - 1; may && fewer > 0; --fewer) {
     if (all % fewer == 0) {
       sizes.push_back(fewer);

@@ -460,6 +460,27 @@ TEST_CASE("names are found in any case, models with their organisation and endin
                 "--strategy: 'p2p' is another's word for 'zigzag-ring'");
 }
 
+TEST_CASE("a prefill's plan says how many prompts pass its stages at once, and is simulated so") {
+  const std::string asked = " --model qwen2.5-7b --topology dgx-h100 --seq 2K --phase prefill ";
+  const Json plan = document_of(sp_plan("plan --batch 8 --pp 4" + asked));
+  CHECK(plan["request"]["prompts"].is_null());
+  CHECK(plan["best"]["plan"]["micro_batch"] == 1);  // not as many as fit into 8,192 tokens
+  const spp::test::TempDir dir;
+  const std::string file = dir.write("plan.json", plan.dump()).string();
+  const Json again = document_of(sp_plan("simulate --plan " + file));
+  CHECK(again["request"]["prompts"] == 1);
+  CHECK(again["result"]["predicted"]["step_s"].get<double>() ==
+        Approx(plan["best"]["predicted"]["step_s"].get<double>()));
+
+  const Json two = document_of(sp_plan("plan --batch 8 --pp 4 --prompts 2" + asked));
+  CHECK(two["best"]["plan"]["micro_batch"] == 2);
+  check_refused(sp_plan("plan --batch 8 --prompts 3" + asked), 2,
+                "--prompts: 3 at once, but they are to divide 8 (see --batch)");
+  check_refused(sp_plan("plan --batch 8 --pp 1 --prompts 2" + asked), 2, "--pp is 1");
+  check_refused(sp_plan("plan --model qwen2.5-7b --topology dgx-h100 --seq 2K --prompts 2"), 2,
+                "--prompts: of a prefill");
+}
+
 TEST_CASE("a plan's file is read from any folder, with the files that it was asked with") {
   const TempDir dir;
   std::filesystem::create_directory(dir.path() / "below");
